@@ -1,7 +1,7 @@
 # Verbs. Each sets up what it needs (tools/bootstrap); ARGS="..." goes to what is run.
 PYTHON := .venv/bin/python
 
-.PHONY: build debug check test demo test-crash test-schedules test-power test-races test-sanitized test-bare test-interop \
+.PHONY: build debug check test demo test-crash test-failover test-schedules test-power test-races test-sanitized test-bare test-interop \
         test-conformance test-slow test-spark test-spark-slow fuzz fuzz-campaign fuzz-frames figures bench bench-full bench-micro soak docs wheel clean
 
 build:
@@ -28,6 +28,11 @@ test-crash:
 test-schedules:
 	tools/bootstrap --dev
 	$(PYTHON) -m pytest -m "" tests/trace tests/crash/test_states_producers.py $(ARGS)
+
+# kill -9 of a master with puts in flight, and promotion of its slave: ARGS="--cycles 10000 --seed 2 --mode master". An hour.
+test-failover:
+	tools/bootstrap --dev
+	$(PYTHON) -m tests.replication.failover $(or $(ARGS),--cycles 10000)
 
 # Power cuts below real ext4 and XFS; root, FUSE 3 (libfuse3-dev), loop devices. RMQ_POWER_STATES (2000) and RMQ_SEED say how many
 # states, and which; a kept recording can be judged again: python -m tests.power.campaign --replay DIR.

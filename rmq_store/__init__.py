@@ -25,10 +25,12 @@ if TYPE_CHECKING:
     from rmq_store.upkeep.moving.backup import backup
     from rmq_store.upkeep.moving.lines import LineResult, export_lines, import_lines
     from rmq_store.upkeep.moving.messages import CopyResult, copy_messages
+    from rmq_store.upkeep.promoting.promotion import Promotion, promote
 
 __all__ = ["AsyncBroker", "AsyncMessageStore", "BackupInfo", "Broker", "CopyResult", "Finding", "LineResult", "MessageStore",
-           "ScrubResult", "SqlFilter", "__version__", "advise", "backup", "check_backup", "copy_messages", "doctor",
-           "export_lines", "import_lines", "list_backups", "origin_topic", "restore", "scrub", "verify"]
+           "Promotion", "ScrubResult", "SqlFilter", "__version__", "advise", "backup", "check_backup", "copy_messages",
+           "doctor",
+           "export_lines", "import_lines", "list_backups", "origin_topic", "promote", "restore", "scrub", "verify"]
 
 # A free-threaded Python turns its GIL on when it imports an extension, unless it was told never to: then what Python threads
 # share here has no guard.
@@ -52,6 +54,7 @@ _MODULES = {
     "upkeep.moving.backup": ["backup"],
     "upkeep.moving.lines": ["LineResult", "export_lines", "import_lines"],
     "upkeep.moving.messages": ["CopyResult", "copy_messages"],
+    "upkeep.promoting.promotion": ["Promotion", "promote"],
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
 

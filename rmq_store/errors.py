@@ -5,7 +5,8 @@
     ├─ ArgumentIllegal(ValueError, TypeError)    an argument of a call: wrong type, out of range
     │  └─ FilterIllegal(sql, position, …)        an expression of a SQL92 filter that cannot be parsed
     ├─ FilterFailed(ValueError)           a SQL92 filter cannot be evaluated for one message
-    ├─ StoreStateError                    StoreClosed, StoreLocked(pid), ForkedProcess, StoreNotWriteable
+    ├─ StoreStateError                    StoreClosed, StoreLocked(pid), ForkedProcess, StoreNotWriteable, StoreIsSlave,
+    │                                     NotASlave, MasterAlive
     ├─ StoreNotReadable                   a get while set_readable(False) holds
     ├─ PutError(status)                   MessageIllegal(ValueError), PropertiesSizeExceeded, ServiceNotAvailable,
     │                                     CreateMappedFileFailed, OsPageCacheBusy, PoolExhausted, PutRefused(hook),
@@ -28,9 +29,11 @@ from rmq_store.status import PutStatus
 __all__ = [
     "ArgumentIllegal", "BackendUnavailable", "ConfigError", "ConfigFileCorrupted", "CorruptionError",
     "CreateMappedFileFailed", "DiskFull", "DurabilityError", "FilterFailed", "FilterIllegal", "ForkedProcess",
-    "LmqConsumeQueueNumExceeded", "LogDirectoryMissing", "MessageIllegal", "OsPageCacheBusy", "PoolExhausted",
+    "LmqConsumeQueueNumExceeded", "LogDirectoryMissing", "MasterAlive", "MessageIllegal", "NotASlave", "OsPageCacheBusy",
+    "PoolExhausted",
     "PropertiesSizeExceeded", "PutError", "PutRefused", "RmqStoreError", "ServiceNotAvailable", "ShortWrite", "StoreClosed",
-    "StoreLocked", "StoreNotReadable", "StoreNotWriteable", "StoreRefusesToLoad", "StoreStateError", "StoredPart",
+    "StoreIsSlave", "StoreLocked", "StoreNotReadable", "StoreNotWriteable", "StoreRefusesToLoad", "StoreStateError",
+    "StoredPart",
     "SyncFailed", "TransactionDecided", "TransactionUnknown", "UnknownVersion", "ViewsAlive", "WriteFailed", "exceeds",
     "foreign", "illegal", "tell_stored",
 ]
@@ -158,6 +161,52 @@ class StoreNotWriteable(StoreStateError):
 
     def __str__(self) -> str:
         return f"the store{_at(self.path)} is open with readonly=True: to write, open it without readonly"
+
+
+class StoreIsSlave(StoreStateError):
+    """The directory is that of a slave (config/replica.json), and was opened for writing in another role. `master` is the
+    address of its master."""
+
+    def __init__(self, path: object = None, master: str = "") -> None:
+        super().__init__(path, master)
+        self.path = path
+        self.master = master
+
+    def __str__(self) -> str:
+        return (f"the store{_at(self.path)} is a slave of {self.master or 'a master'}, whose log must not get messages of its "
+                "own: "
+                "open it with role='slave' or with readonly=True, or make it a master with `rmqstore promote` "
+                "(rmq_store.promote)")
+
+
+class NotASlave(StoreStateError):
+    """promote() was called for a directory that is not a slave's: config/replica.json is missing, or says so."""
+
+    def __init__(self, path: object = None, found: str = "") -> None:
+        super().__init__(path, found)
+        self.path = path
+        self.found = found
+
+    def __str__(self) -> str:
+        return (f"the store{_at(self.path)} is not a slave's: {self.found}; if it was the slave of a Java broker, promote it "
+                "with "
+                "force (--force)")
+
+
+class MasterAlive(StoreStateError):
+    """promote() was called while the old master still answers at `address`."""
+
+    def __init__(self, path: object = None, address: str = "") -> None:
+        super().__init__(path, address)
+        self.path = path
+        self.address = address
+
+    def __str__(self) -> str:
+        return (f"the master of the store{_at(self.path)} still answers at {self.address}, and two masters take different "
+                "messages for "
+                "the same offsets: end the master first; with force (--force) the slave becomes a master all the same, and "
+                "you make sure "
+                "that nobody sends to the other one")
 
 
 class StoreNotReadable(RmqStoreError):

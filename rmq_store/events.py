@@ -232,6 +232,16 @@ class Event(Enum):
         "%(path)s has no connection to master %(peer)s: %(reason)s; the log here ends at offset %(offset)d; the slave tries "
         "again")
     MASTER_REFUSED = "replication", _ERROR, "%(path)s does not follow master %(peer)s: %(reason)s"
+    METADATA_COPIED = "replication", _INFO, "%(path)s copied topics, groups and offsets of master %(peer)s"
+    METADATA_FAILED = "replication", _WARNING, (
+        "%(path)s cannot copy topics, groups and offsets of master %(peer)s: %(reason)s; it tries again every "
+        "ha_metadata_interval_ms")
+    PROMOTED = "replication", _WARNING, (
+        "%(path)s was a slave of %(master)s and is a master now (%(role)s); its log ends at offset %(offset)d")
+    ROLE_WEAKER = "replication", _WARNING, (
+        "%(path)s was promoted to sync_master and opens as master: puts do not wait for a slave; open it with "
+        "role=sync_master, or "
+        "promote it to master")
     REPLICATION_FAILED = "replication", _ERROR, (
         "%(path)s cannot store what master %(peer)s sends, at offset %(offset)d: %(reason)s")
     DISPATCHER_STOPPED = "dispatch", _ERROR, (

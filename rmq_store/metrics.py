@@ -156,10 +156,49 @@ class StoreCollector(Collector):
             lag.add_metric([*path, group, topic], count)
         yield lag
         yield from _consumed(path, groups)
+        yield from _replicated(path, store)
         for name, histogram in histograms.items():
             family = HistogramMetricFamily(f"rmq_store_{name}_seconds", _DURATIONS[name], labels=label)
             family.add_metric(path, _buckets(histogram), histogram.mean * histogram.count / 1e9)
             yield family
+
+
+def _replicated(path: list[str], store: "MessageStore") -> Iterator[Any]:
+    """The part of the store in replication; of a master each connected slave, of a slave its master."""
+    state = store.replication()
+    role = GaugeMetricFamily("rmq_store_replication_role", "1 for the role of the store, and for the state of a slave, which "
+                             "is empty for "
+                             "a master", labels=["path", "role", "state"])
+    role.add_metric([*path, state.role, state.state], 1)
+    yield role
+    found = {name: GaugeMetricFamily(f"rmq_store_replica_{name}", what, labels=["path", "replica"]) for name, what in (
+        ("offset", "Log offset below which a connected slave has acknowledged everything, -1 before its first report"),
+        ("lag_bytes", "Bytes of the log that a connected slave has not acknowledged"),
+        ("lag_seconds", "How long a connected slave is behind"))}
+    for replica in store.replicas():
+        label = [*path, replica.address]
+        found["offset"].add_metric(label, replica.offset)
+        found["lag_bytes"].add_metric(label, replica.lag_bytes)
+        found["lag_seconds"].add_metric(label, replica.lag_ms / 1000)
+    yield from found.values()
+    behind = GaugeMetricFamily("rmq_store_replication_behind_bytes", "Slave: bytes of the master's log that it has heard of "
+                               "and does not "
+                               "have yet", labels=["path"])
+    copied = GaugeMetricFamily("rmq_store_replication_copied_timestamp_seconds", "Slave: when it last copied topics, groups "
+                               "and offsets",
+                               labels=["path"])
+    if state.role == "slave":
+        if state.master_offset is not None:
+            behind.add_metric(path, max(state.master_offset - store.max_log_offset, 0))
+        if state.copied_ms is not None:
+            copied.add_metric(path, state.copied_ms / 1000)
+    yield behind
+    yield copied
+    for name, what, count in (("sent", "Master: bytes of the log sent to slaves", state.sent_bytes),
+                              ("received", "Slave: bytes of the log received", state.received_bytes)):
+        counter = CounterMetricFamily(f"rmq_store_replication_{name}_bytes", what, labels=["path"])
+        counter.add_metric(path, count)
+        yield counter
 
 
 def _consumed(path: list[str], groups: "list[GroupStats]") -> Iterator[Any]:

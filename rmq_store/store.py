@@ -53,7 +53,7 @@ from rmq_store.opened.tasks import (
     tasks_of,
 )
 from rmq_store.opened.watch import Watch
-from rmq_store.replication.service import Replication
+from rmq_store.replication.service import Replication, need_master
 from rmq_store.services.cleaning.cleaner import Cleaner
 from rmq_store.services.compaction.service import Compactions
 from rmq_store.services.consumer.filters import open_filters
@@ -90,6 +90,7 @@ class MessageStore(StoreServes):
     _listeners_lock: StoreLock
     _options_lock: StoreLock
     _watch: Watch | None = None
+    _follows_later = False          # a slave whose broker learns the address of its master
     _sealer: Sealer | None = None
     _publisher: Publisher | None = None
     _listeners: Listeners | None = None
@@ -105,7 +106,7 @@ class MessageStore(StoreServes):
              readonly: bool | str = Default("False"), compat: str = Default("5.x"), write_path: str = Default("mmap"),
              flush_mode: str = Default("async"), flush_backend: str = Default("auto"),
              store_host: str = Default("127.0.0.1:10911"), _io: IoTable | None = None,
-             _environment: Mapping[str, str] | None = None, _services: bool = True,
+             _environment: Mapping[str, str] | None = None, _services: bool = True, _follows_later: bool = False,
              **options: Unpack[OpenOptions]) -> "MessageStore":
         """Opens the store in directory `path`, or makes a new one. Returns when recovery and dispatch are done.
 
@@ -128,6 +129,8 @@ class MessageStore(StoreServes):
         environment = os.environ if _environment is None else _environment
         chosen = resolve(profile, keywords, root, config=config, environment=environment)
         check_backend(chosen)
+        if _services and not _follows_later:
+            need_master(chosen)
         refuse_path(root, chosen, must_exist)
         if chosen.signals:
             need_main_thread()
@@ -135,7 +138,7 @@ class MessageStore(StoreServes):
         while True:
             try:
                 sizes = infer_sizes(root, chosen)
-                store = cls._open_once(root, fit_sizes(root, chosen.inferred(sizes)), _io, _services)
+                store = cls._open_once(root, fit_sizes(root, chosen.inferred(sizes)), _io, _services, _follows_later)
                 break
             except CorruptionError:         # files told nothing yet, and now they do: a writer in another process made them
                 if not chosen.readonly or infer_sizes(root, chosen) == sizes:
@@ -152,9 +155,10 @@ class MessageStore(StoreServes):
         return store
 
     @classmethod
-    def _open_once(cls, root: str, chosen: Options, _io: IoTable | None, services: bool) -> "MessageStore":
+    def _open_once(cls, root: str, chosen: Options, _io: IoTable | None, services: bool, later: bool) -> "MessageStore":
         kind = measured(cls) if chosen.measure_puts else cls
         store = kind.__new__(kind)
+        store._follows_later = later
         store.open_begun = time.monotonic()
         io = _io if _io is not None else IoTable()
         try:
@@ -207,7 +211,7 @@ class MessageStore(StoreServes):
             close_on_signals()
         self._opened()
         self._take_policies_of_file()
-        if services and not self.readonly:
+        if services and not self.readonly and self.options.role != "slave":      # a slave's topics are its master's
             self._entering = Entering(self)
         if services and not self.readonly:
             self._add_offered_hooks()
@@ -218,7 +222,7 @@ class MessageStore(StoreServes):
         if not self.readonly:
             self._replication = Replication(self, self.options)
             if services:
-                self._replication.start(self, self.options)
+                self._replication.start(self, self.options, self._files, later=self._follows_later)
         if not self.readonly and self.options.stats_file_interval_ms is not None:
             self._publisher = Publisher(self, self._files)
 

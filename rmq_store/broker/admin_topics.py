@@ -1,5 +1,5 @@
 """Administration of topics, groups and offsets, as mqadmin asks for it: codes 17, 21, 43, 45, 200, 201, 202, 207, 208, 215,
-222, 300, 351 and 352 (RocketMQ: AdminBrokerProcessor)."""
+222, 300, 351, 352 and 402 (RocketMQ: AdminBrokerProcessor)."""
 import json
 from typing import Any
 
@@ -8,6 +8,7 @@ from rmq_store.broker.core import Core, Processor
 from rmq_store.broker.request import Refused, Request, body_of
 from rmq_store.broker.topics import topic_problem
 from rmq_store.remoting.frame import Frame
+from rmq_store.services.consumer.config_file import ConfigFile
 from rmq_store.services.delay.service import delay_levels
 
 __all__ = ["AdminTopics"]
@@ -26,7 +27,7 @@ class AdminTopics:
     def processors(self) -> dict[int, Processor]:
         return {17: self._set_topic, 215: self._delete_topic, 21: self._topics, 351: self._topic, 202: self._topic_stats,
                 200: self._set_group, 207: self._delete_group, 201: self._groups, 352: self._group, 43: self._offsets,
-                45: self._delay_offsets, 208: self._consume_stats, 300: self._groups_of, 222: self._reset}
+                45: self._delay_offsets, 402: self._modes, 208: self._consume_stats, 300: self._groups_of, 222: self._reset}
 
     # ---- topics
 
@@ -147,6 +148,13 @@ class AdminTopics:
         store = self._core.store
         rows = ",".join(f"{level.level}:{level.offset}" for level in delay_levels(store, store._delay, store._files))
         return request.answer(body=f'{{"offsetTable":{{{rows}}}}}'.encode())
+
+    def _modes(self, request: Request) -> Frame:
+        """Which groups pull and which pop: this broker has no POP, and hands on what another one left."""
+        if not self._core.modern:
+            raise Refused(Code.NOT_SUPPORTED, " request type 402 not supported")
+        file = ConfigFile(self._core.store._files, self._core.store.path, "messageRequestMode.json")
+        return request.answer(body=body_of(file.load(lambda found: dict(found)) or {"messageRequestModeMap": {}}))
 
     def _groups_of(self, request: Request) -> Frame:
         topic = request.text("topic")

@@ -47,6 +47,8 @@ class Core:
     access: "Access | None" = None      # who may send which request; None: everybody may send all
     address: str            # host:port that routes and message ids name
     started_ms: int
+    broker_id: int = 0
+    master_address: str = ""            # of a slave: where its master's broker is, as far as a name server knows one
 
     def __init__(self) -> None:
         self._opaque = itertools.count(1)
@@ -55,6 +57,10 @@ class Core:
     def modern(self) -> bool:
         """Whether this broker has the face of 5.x."""
         return bool(self.store.options.compat == "5.x")
+
+    @property
+    def is_slave(self) -> bool:
+        return bool(self.store.options.role == "slave")
 
     @property
     def version(self) -> int:

@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 from rmq_store.base.histogram._histogram import Histogram
 from rmq_store.broker.core import Core
 from rmq_store.services.consumer.progress import Lag
+from rmq_store.store import MessageStore
 
-__all__ = ["Figures", "Moment", "clean", "count_text", "line", "size_text", "time_text"]
+__all__ = ["Figures", "Moment", "clean", "count_text", "line", "replication_text", "size_text", "time_text"]
 
 KEPT = 120              # moments
 LAG_SHARE = 20          # the lag of all groups is counted anew after this many times the time that counting took
@@ -32,6 +33,7 @@ class Moment(NamedTuple):
     flushes: int
     flush_p99: int                  # of these flushes
     behind: dict[str, int]          # group -> messages that it has not consumed
+    replication: str = ""           # in words; "" where the store takes part in none
 
 
 class Figures:
@@ -64,7 +66,7 @@ class Figures:
             behind[row.group] = behind.get(row.group, 0) + row.behind
         moment = Moment(now, seconds, rates["puts"], rates["put_bytes"], rates["got_messages"], rates["got_bytes"],
                         rates["requests"], self._core.front.counts().get("connections", 0), self._core.held_count,
-                        flushes.count, flushes.quantile(.99), behind)
+                        flushes.count, flushes.quantile(.99), behind, replication_text(self._core.store))
         self._at, self._counts, self._flush = now, counts, flush
         self.moments.append(moment)
         return moment
@@ -88,7 +90,22 @@ def line(moment: Moment) -> str:
     return (f"in {count_text(moment.puts)}/s {size_text(moment.put_bytes)}/s  out {count_text(moment.got)}/s "
             f"{size_text(moment.got_bytes)}/s  connections {moment.connections}  held {moment.held}  behind {behind:,}"
             + (f" ({groups}{more})" if groups else "")
-            + (f"  flush p99 {time_text(moment.flush_p99)}" if moment.flushes else "  no flush"))
+            + (f"  flush p99 {time_text(moment.flush_p99)}" if moment.flushes else "  no flush")
+            + (f"  {moment.replication}" if moment.replication else ""))
+
+
+def replication_text(store: MessageStore) -> str:
+    """The part of a store in replication, for a line: str."""
+    state = store.replication()
+    if state.role == "slave":
+        known = state.master_offset
+        lag = "" if known is None else f", {size_text(max(known - store.max_log_offset, 0))} behind"
+        return f"slave {state.state}{lag}"
+    replicas = store.replicas()
+    if state.address is None:
+        return ""
+    worst = max((replica.lag_bytes for replica in replicas), default=0)
+    return f"replicas {len(replicas)}" + (f", {size_text(worst)} behind" if replicas else "")
 
 
 def clean(text: str) -> str:

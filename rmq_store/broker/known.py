@@ -58,7 +58,8 @@ class Known:
             self._tell(None)
 
     def _state(self) -> tuple[object, ...]:
-        return (*(table.changes for table in self._tables), self._core.clients.changes, self._core.options.changes)
+        return (*(table.changes for table in self._tables), self._core.clients.changes, self._core.options.changes,
+                self._core.master_address)
 
     def _in_answers(self) -> tuple[object, ...]:
         """Options that the network thread has as they were when the broker began."""
@@ -78,8 +79,8 @@ class Known:
 
     def _topics(self) -> Iterator[tuple[str, int, int, int]]:
         allowed = self._core.options["brokerPermission"]
-        if self._core.store.options.role == "sync_master":
-            allowed &= PERM_READ                # a send whose answer waits for a slave is Python's
+        if self._core.store.options.role != "master":
+            allowed &= PERM_READ                # a send whose answer waits for a slave is Python's, and so is a slave's refusal
         for topic in self._core.topics.snapshot().values():
             perm = topic.perm & allowed
             if topic.name in NO_SEND or topic.name.startswith((RETRY, DEAD)):
@@ -90,9 +91,14 @@ class Known:
                 yield topic.name, perm, topic.read, topic.write
 
     def _subscriptions(self) -> Iterator[tuple[str, str, int, list[int]]]:
-        if not self._core.options["longPollingEnable"]:
+        core = self._core
+        reads = core.options["slaveReadEnable"]
+        if not core.options["longPollingEnable"]:
             return
-        groups = self._core.groups.snapshot()
+        if core.is_slave and (not reads or (core.modern and core.master_address)):
+            return
+        # The network thread suggests broker 0. A pull that is far behind the end of the log never is its to answer.
+        groups = {name: group for name, group in core.groups.snapshot().items() if not reads or group.broker_id == 0}
         for group in groups.values():
             if group.consume:
                 yield group.name, "", 0, []

@@ -23,7 +23,8 @@ DEFAULTS: dict[str, Any] = {
     "notifyConsumerIdsChangedEnable": True, "regionId": "DefaultRegion", "traceOn": True, "namesrvAddr": "",
     "registerNameServerPeriod": 30_000, "recallMessageEnable": False, "allowRecallWhenBrokerNotWriteable": True,
     "channelExpiredTimeout": 120_000, "validateSystemTopicWhenUpdateTopic": True, "waitTimeMillsInSendQueue": 200,
-    "advertise": "", "aclEnable": False, "aclFile": "", "authenticationEnabled": False, "authorizationEnabled": False,
+    "slaveReadEnable": False, "advertise": "", "aclEnable": False, "aclFile": "", "authenticationEnabled": False,
+    "authorizationEnabled": False,
     "tls.server.mode": "disabled", "tls.server.certPath": "", "tls.server.keyPath": "", "tls.server.keyPassword": "",
     "tls.server.need.client.auth": "none", "tls.server.trustCertPath": ""}
 SECRET = frozenset(("tls.server.keyPassword",))     # told to nobody
@@ -32,7 +33,7 @@ LIVE = frozenset(DEFAULTS) - {
     "aclFile", "authenticationEnabled", "authorizationEnabled"} - {name for name in DEFAULTS if name.startswith("tls.")}
 _CHOICES = {"tls.server.mode": ("disabled", "permissive", "enforcing"),
             "tls.server.need.client.auth": ("none", "optional", "require")}
-_RANGES = {"brokerPermission": (0, 7), "brokerId": (0, 0), "defaultTopicQueueNums": (1, 1024),
+_RANGES = {"brokerPermission": (0, 7), "brokerId": (0, (1 << 31) - 1), "defaultTopicQueueNums": (1, 1024),
            "shortPollingTimeMills": (0, 3_600_000), "registerNameServerPeriod": (10_000, 60_000),
            "channelExpiredTimeout": (1000, 86_400_000), "waitTimeMillsInSendQueue": (1, 3_600_000)}
 

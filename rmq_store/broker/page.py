@@ -98,7 +98,8 @@ def _text(value: object) -> str:
 def page(core: Core, figures: Figures, *, contents: bool) -> str:
     """The page: str. contents: whether it shows the last messages. Raises StoreStateError when the store is closed."""
     lags, topics = figures.lags(), core.topics.snapshot()
-    live = [_head(core), _cards(core, figures), _rates(list(figures.moments)), _topics(core, topics.values()),
+    live = [_head(core), _cards(core, figures), _rates(list(figures.moments)), _replication(core),
+            _topics(core, topics.values()),
             _groups(core, lags), _messages(core, topics.values()) if contents else
             "<h2>Last messages</h2><p>aclEnable is on: this page has no accounts, so it shows no messages.</p>",
             _histograms(core), _requests(core)]
@@ -165,6 +166,25 @@ def _rates(moments: Sequence[Moment]) -> str:
             f'<path class="axis" d="M0 {height}H{width}M0 16H{width}"/><text x="0" y="12">{count_text(top)}/s</text>'
             f'<path class="in" d="{path(m.puts for m in moments)}"/>'
             f'<path class="out" d="{path(m.got for m in moments)}"/></svg>')
+
+
+def _replication(core: Core) -> str:
+    """Nothing of a store that takes part in none."""
+    state = core.store.replication()
+    if state.role == "slave":
+        known, end = state.master_offset, core.store.max_log_offset
+        copied = "never" if state.copied_ms is None else clock_text(state.copied_ms)
+        rows = [(_text(state.master or "not known yet"), _text(state.state), f"{end:,}", "" if known is None else f"{known:,}",
+                 "" if known is None else size_text(max(known - end, 0)), _text(copied))]
+        return "<h2>Slave</h2>" + _table(("master", "state", "log ends at", "master's log ends at", "behind",
+                                          "metadata copied"), rows,
+                                         frozenset((2, 3, 4)))
+    if state.address is None:
+        return ""
+    slaves = [(_text(r.address), f"{r.offset:,}", size_text(r.lag_bytes), f"{r.lag_ms:,} ms", size_text(r.sent_bytes))
+            for r in core.store.replicas()[:GROUPS_MAX]]
+    return (f"<h2>Slaves of this {'synchronous ' if state.role == 'sync_master' else ''}master, {_text(state.address)}</h2>"
+            + _table(("slave", "acknowledged offset", "behind", "for", "sent"), slaves, frozenset((1, 2, 3, 4))))
 
 
 def _busiest(core: Core, topics: Iterable[Topic]) -> tuple[list[Topic], dict[str, tuple[int, int]]]:

@@ -5,6 +5,7 @@ import time
 from typing import NamedTuple
 
 from rmq_store.access.reader._get import GetResult
+from rmq_store.base.machine.limits import memory_limit
 from rmq_store.broker.clients import Subscription, subscription_of
 from rmq_store.broker.codes import FAQ, PERM_READ, Code
 from rmq_store.broker.core import Core, Processor
@@ -42,12 +43,15 @@ class Pull(NamedTuple):
     count_max: int
     bytes_max: int
     subscription: Subscription
+    broker_id: int          # the broker that its group reads from,
+    slow_broker_id: int     # and while it reads what is no more in memory
 
 
 class Pulling:
     def __init__(self, core: Core) -> None:
         self._core = core
         self._counting = threading.Lock()
+        self._memory = memory_limit()
 
     def processors(self) -> dict[int, Processor]:
         return {11: self._pull, 361: self._pull}
@@ -55,9 +59,13 @@ class Pulling:
     def _pull(self, request: Request) -> Frame | None:
         bits = request.integer("sysFlag")
         pull = self._checked(request, bits)
+        core = self._core
+        if core.is_slave and not core.options["slaveReadEnable"]:
+            return request.answer(Code.PULL_RETRY_IMMEDIATELY, "the slave serves no reads: slaveReadEnable is false",
+                                  self._ext(pull, 0))
         result = self._get(pull, pull.offset)
-        if bits & COMMIT_OFFSET and (offset := request.long("commitOffset", 0)) >= 0:
-            self._core.store.offsets.commit(pull.group, pull.topic, pull.queue_id, offset)
+        if bits & COMMIT_OFFSET and (offset := request.long("commitOffset", 0)) >= 0 and (core.modern or not core.is_slave):
+            core.store.offsets.commit(pull.group, pull.topic, pull.queue_id, offset)
         answer = self._answer(pull, result, pull.offset)
         if answer.code == Code.PULL_NOT_FOUND and bits & SUSPEND:
             return self._hold(pull, answer)
@@ -89,7 +97,7 @@ class Pulling:
         bytes_max = min(request.integer("maxMsgBytes", BYTES_MAX), BYTES_MAX)
         return Pull(request, name, topic_name, queue_id, request.long("queueOffset"),
                     min(max(request.integer("maxMsgNums"), 1), COUNT_MAX),
-                    bytes_max if bytes_max > 0 else BYTES_MAX, subscription)
+                    bytes_max if bytes_max > 0 else BYTES_MAX, subscription, group.broker_id, group.slow_broker_id)
 
     def _subscription(self, request: Request, bits: int, broadcast: bool) -> Subscription:
         core = self._core
@@ -146,12 +154,40 @@ class Pulling:
             code = Code.PULL_NOT_FOUND if offset == 0 else Code.PULL_OFFSET_MOVED
         else:
             code = _CODES[status]
-        ext = {"suggestWhichBrokerId": "0", "nextBeginOffset": str(following), "minOffset": str(max(result.min_offset, 0)),
-               "maxOffset": str(result.max_offset)}
+        suggested, slow = self._suggested(pull, result)
+        core = self._core
+        if core.is_slave and code == Code.PULL_OFFSET_MOVED:        # the master knows better where the queue begins and ends
+            code, following = Code.PULL_RETRY_IMMEDIATELY, offset
+            suggested = pull.broker_id
+        if core.is_slave and core.modern and core.master_address and not slow:
+            suggested = 0
+            if code != Code.SUCCESS:
+                code = Code.PULL_RETRY_IMMEDIATELY
+        ext = {"suggestWhichBrokerId": str(suggested), "nextBeginOffset": str(following),
+               "minOffset": str(max(result.min_offset, 0)), "maxOffset": str(result.max_offset)}
         body = b""
         if code == Code.SUCCESS:
             body = b"".join([message.raw for message in result])
         return pull.request.answer(code, status.name, ext, body)
+
+    def _ext(self, pull: Pull, suggested: int) -> dict[str, str]:
+        store = self._core.store
+        return {"suggestWhichBrokerId": str(suggested), "nextBeginOffset": str(pull.offset),
+                "minOffset": str(max(store.min_offset(pull.topic, pull.queue_id), 0)),
+                "maxOffset": str(store.max_offset(pull.topic, pull.queue_id))}
+
+    def _suggested(self, pull: Pull, result: GetResult) -> tuple[int, bool]:
+        """Which broker the group shall pull from next, and whether that is because it reads what lies so far from the end of
+        the log that it may not be in memory any more. Source: PullMessageProcessor, DefaultMessageStore.getMessage."""
+        core = self._core
+        if not core.options["slaveReadEnable"]:
+            return 0, False
+        slow = False
+        if result.status in (GetStatus.FOUND, GetStatus.NO_MATCHED_MESSAGE) and result.next_offset > 0:
+            entry = core.store.raw_entry(pull.topic, pull.queue_id, result.next_offset - 1)
+            memory = self._memory * core.store.options.memory_ratio_pct // 100
+            slow = entry is not None and core.store.max_log_offset - entry[0] > memory
+        return (pull.slow_broker_id if slow else pull.broker_id), slow
 
     def _tell_moved(self, pull: Pull, following: int) -> None:
         """Stores the event that RocketMQ stores when it sends a group elsewhere. Who watches groups reads it; the pull does

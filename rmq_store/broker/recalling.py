@@ -6,7 +6,7 @@ from typing import Any
 from rmq_store.broker.codes import PERM_WRITE, Code
 from rmq_store.broker.core import Core, Processor
 from rmq_store.broker.request import Refused, Request, body_of
-from rmq_store.broker.sending import put_answer, put_failed
+from rmq_store.broker.sending import put_answer, put_failed, refuse_on_slave
 from rmq_store.codec.timer import RECALL_BODY, RECALL_TAG, recall_message, recall_of
 from rmq_store.errors import MessageIllegal, RmqStoreError
 from rmq_store.remoting.frame import Frame
@@ -31,6 +31,7 @@ class Recalling:
 
     def _recall(self, request: Request) -> Frame:
         try:
+            refuse_on_slave(self._core)
             return self._checked(request)
         except Refused as refused:
             return request.answer(refused.code, refused.remark, {"MSG_REGION": self._core.options["regionId"]})

@@ -36,6 +36,15 @@ def advertised(listen: str, local: str, advertise: str) -> str:
     return listen
 
 
+def ha_address(core: Core) -> str:
+    """Where slaves connect, as others reach it; "" for nowhere."""
+    listens = core.store.replication().address
+    if listens is None:
+        return ""
+    host, _, port = listens.rpartition(":")
+    return f"{core.address.rpartition(':')[0]}:{port}" if host.strip("[]") in WILDCARDS else listens
+
+
 def _row(core: Core, topic: Topic) -> dict[str, Any]:
     """A topic as a route has it."""
     return {"brokerName": core.options["brokerName"], "readQueueNums": topic.read, "writeQueueNums": topic.write,
@@ -72,7 +81,8 @@ def own_entry(core: Core, listen: str) -> Callable[[Any], Entry]:
 
     def entry(connection: Any) -> Entry:
         address = advertised(listen, getattr(connection, "local", ""), core.options["advertise"])
-        return Entry(core.options["brokerClusterName"], core.options["brokerName"], 0, address, "", None, None,
+        return Entry(core.options["brokerClusterName"], core.options["brokerName"], core.broker_id, address, ha_address(core),
+                     None, None,
                      _Rows(core, core.topics.snapshot()), promised)
 
     return entry
@@ -81,7 +91,10 @@ def own_entry(core: Core, listen: str) -> Callable[[Any], Entry]:
 class Registration:
     """Tells real name servers of this broker, in one thread, on a connection to each that stays open."""
 
-    def __init__(self, core: Core, servers: list[tuple[str, int]]) -> None:
+    def __init__(self, core: Core, servers: list[tuple[str, int]], learn: Callable[[str, str], None] | None = None) -> None:
+        """learn: called with the addresses of a slave's master, of its broker and of its HA service, after each
+        registration."""
+        self._learn = learn
         self._core, self._servers = core, servers
         self._sockets: dict[tuple[str, int], socket.socket] = {}
         self._changed = threading.Event()
@@ -101,8 +114,10 @@ class Registration:
     def _run(self) -> None:
         while not self._stopped:
             self._changed.clear()
-            for server in self._servers:
-                self._ask(server, lambda: self._register())
+            masters = [answer.ext for server in self._servers if (answer := self._ask(server, self._register)) is not None]
+            if self._learn is not None and masters and not self._stopped:
+                known = next((ext for ext in masters if ext.get("masterAddr")), masters[0])
+                self._learn(known.get("masterAddr", ""), known.get("haServerAddr", ""))
             self._changed.wait(self._core.options["registerNameServerPeriod"] / 1000)
         for server in self._servers:
             self._ask(server, lambda: Frame(UNREGISTER, 2, self._who()))
@@ -111,7 +126,7 @@ class Registration:
 
     def _who(self) -> dict[str, str]:
         options = self._core.options
-        return {"brokerName": options["brokerName"], "brokerAddr": self._core.address, "brokerId": "0",
+        return {"brokerName": options["brokerName"], "brokerAddr": self._core.address, "brokerId": str(self._core.broker_id),
                 "clusterName": options["brokerClusterName"]}
 
     def _register(self) -> Frame:
@@ -121,11 +136,11 @@ class Registration:
             wrapper |= {"topicQueueMappingInfoMap": {}, "topicQueueMappingDetailMap": {}, "mappingDataVersion": {
                 "counter": 0, "stateVersion": 0, "timestamp": self._core.started_ms}}
         body = json.dumps({"filterServerList": [], "topicConfigSerializeWrapper": wrapper}, separators=(",", ":")).encode()
-        ext = self._who() | {"haServerAddr": self._core.store.replication().address or "", "compressed": "false",
+        ext = self._who() | {"haServerAddr": ha_address(self._core), "compressed": "false",
                              "bodyCrc32": str(zlib.crc32(body) & 0x7FFFFFFF)}
         return Frame(REGISTER, 1, ext, body, language="JAVA", version=self._core.version)
 
-    def _ask(self, server: tuple[str, int], make: Callable[[], Frame]) -> None:
+    def _ask(self, server: tuple[str, int], make: Callable[[], Frame]) -> Frame | None:
         """A server that does not answer is asked again in the next round; the log says so once."""
         try:
             sock = self._sockets.get(server)
@@ -136,6 +151,7 @@ class Registration:
             if answer.code != 0:
                 raise OSError(f"it answers {answer.code}: {answer.remark}")
             self._failed.discard(server)
+            return answer
         except (OSError, ValueError) as error:
             sock = self._sockets.pop(server, None)
             if sock is not None:
@@ -143,6 +159,7 @@ class Registration:
             if server not in self._failed and not self._stopped:
                 self._failed.add(server)
                 log.warning("the name server %s:%d does not take the registration: %s", *server, error)
+            return None
 
 
 def _receive(sock: socket.socket) -> Frame:

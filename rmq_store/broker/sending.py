@@ -19,7 +19,7 @@ from rmq_store.remoting.frame import Frame
 from rmq_store.services.transaction.half import encoded_as_a_broker
 from rmq_store.status import PutStatus
 
-__all__ = ["SEND", "Sending", "Sent", "put_answer", "put_failed"]
+__all__ = ["SEND", "Sending", "Sent", "put_answer", "put_failed", "refuse_on_slave"]
 
 SEND, SEND_V2, SEND_BATCH = 10, 310, 320
 UNIT_FLAG, UNIT_SUB_FLAG = 1, 2         # of a topic's topicSysFlag
@@ -59,6 +59,14 @@ def put_failed(error: BaseException) -> tuple[int, str]:
     raise error
 
 
+def refuse_on_slave(core: Core) -> None:
+    """Before a send changes anything. Raises Refused."""
+    if core.is_slave:
+        raise Refused(Code.SERVICE_NOT_AVAILABLE, f"{put_answer(PutStatus.SERVICE_NOT_AVAILABLE)[1]} The "
+                      f"broker[{core.address}] is a "
+                      "slave: send to the master")
+
+
 class Sending:
     """prepare(sent, ext) stores a half message and returns the answer; ext: the fields that all answers to sends have."""
 
@@ -76,6 +84,7 @@ class Sending:
 
     def _send(self, request: Request) -> Frame | None:
         try:
+            refuse_on_slave(self._core)
             return self._send_checked(request, self.checked(request))
         except Refused as refused:
             return request.answer(refused.code, refused.remark, self._region())

@@ -5,7 +5,7 @@ import threading
 from rmq_store.broker.codes import DEAD, FAQ, PERM_WRITE, RETRY, Code
 from rmq_store.broker.core import Core, Processor
 from rmq_store.broker.request import Refused, Request
-from rmq_store.broker.sending import put_answer, put_failed
+from rmq_store.broker.sending import put_answer, put_failed, refuse_on_slave
 from rmq_store.broker.topics import any_queue
 from rmq_store.errors import RmqStoreError
 from rmq_store.remoting.frame import Frame
@@ -29,6 +29,7 @@ class SendingBack:
 
     def _send_back(self, request: Request) -> Frame:
         core, store = self._core, self._core.store
+        refuse_on_slave(core)
         name, offset = request.text("group"), request.long("offset")
         group = core.groups.find(name)
         if group is None:

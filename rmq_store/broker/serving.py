@@ -15,6 +15,7 @@ from rmq_store.broker.calling import Calls
 from rmq_store.broker.clients import Clients
 from rmq_store.broker.codes import Code
 from rmq_store.broker.core import Core, Processors
+from rmq_store.broker.following import Following, own_id
 from rmq_store.broker.front import NativeFront
 from rmq_store.broker.heartbeats import Heartbeats
 from rmq_store.broker.holding import HeldPulls
@@ -126,7 +127,8 @@ class Broker:
                 others["store_host"] = core.address
             if config is not None:
                 others["config"] = config
-            self.store = core.store = MessageStore.open(path, **others)
+            self.store = core.store = MessageStore.open(path, **others, _follows_later=True)
+            core.broker_id = own_id(core.store.options.role, broker_options["brokerId"])
             self._make_parts(servers)
             if metrics_listen is not None:
                 from rmq_store.broker.exposing import Exposing  # an HTTP server, which few ask for
@@ -227,11 +229,13 @@ class Broker:
         for part in (Queries(core), SendingBack(core), transactions, AdminTopics(core), AdminBroker(core), Recalling(core),
                      self._calls):
             add(part.processors(), slow=True)
-        transactions.begin()
+        if not core.is_slave:
+            transactions.begin()
         self._known = Known(core, self._front)
         core.look = self._known.look
+        following = Following(core, asks=bool(servers)) if core.is_slave else None
         if servers:
-            self._registration = Registration(core, servers)
+            self._registration = Registration(core, servers, following.learn if following is not None else None)
 
     def _changed(self, name: str) -> None:
         """A topic or a group came, changed or went."""

@@ -49,6 +49,8 @@ class Group(NamedTuple):
     retry_queues: int
     retry_max: int
     notify: bool
+    broker_id: int = 0              # of the broker that it reads from,
+    slow_broker_id: int = 1         # and while it reads what is no more in memory there
 
 
 def topic_problem(topic: str) -> str:
@@ -223,4 +225,5 @@ class Groups:
 def _group(name: str, entry: Mapping[str, Any]) -> Group:
     return Group(name, bool(entry.get("consumeEnable", True)), bool(entry.get("consumeBroadcastEnable", True)),
                  max(_number(entry, "retryQueueNums", 1), 0), _number(entry, "retryMaxTimes", 16),
-                 bool(entry.get("notifyConsumerIdsChangedEnable", True)))
+                 bool(entry.get("notifyConsumerIdsChangedEnable", True)), _number(entry, "brokerId", 0),
+                 _number(entry, "whichBrokerWhenConsumeSlowly", 1))

@@ -54,6 +54,8 @@ class Transactions:
         return request.answer(code, remark, ext | place)
 
     def _end(self, request: Request) -> Frame | None:
+        if self._core.is_slave:
+            raise Refused(Code.SLAVE_NOT_AVAILABLE, "this broker is a slave: transactions end at the master")
         decision = request.integer("commitOrRollback")
         if decision not in (COMMIT, ROLLBACK):      # the producer does not know: it is asked
             return None

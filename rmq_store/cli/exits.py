@@ -95,6 +95,10 @@ EXITS: dict[str, dict[int, str]] = {
               "open for writing, or the kernel refuses"},
     "follow": {FINE: "SIGTERM ended the command, and the store is closed", **_OPENED,
                CORRUPT: f"{_SIZES}, or the log of the store and the master's log differ"},
+    "promote": {FINE: "the directory is a master's", **_OPENED, CANNOT_OPEN: "the directory is not a slave's, or the old "
+                "master still "
+                "answers, or the path holds no store, or a process has it open",
+                CORRUPT: f"{_SIZES}, or a file under config/ that the command needs is unreadable"},
     "spark": {FINE: "the job ended, and audit and diff found nothing", FINDINGS: "audit: queues, index or manifests do not "
               "agree with the log; diff: the stores differ; any job: Spark or Java is missing, or Spark failed",
               REFUSED: _REFUSED, CANNOT_OPEN: _NO_STORE, CORRUPT: "audit: the log is damaged; other jobs: the log of the "

@@ -82,6 +82,27 @@ def block(figures: Mapping[str, Any], age: str, out: Output) -> None:
     if items:
         out.line()
         out.table(("item", "key", "minute", "hour", "day", "tps"), [(*row, f"{tps:.1f}") for *row, tps in items])
+    _replication(figures, out)
     if figures["groups"]:
         out.line()
         out.table(("group", "behind", "lost"), [(g, x["behind"], x["lost"]) for g, x in sorted(figures["groups"].items())])
+
+
+def _replication(figures: Mapping[str, Any], out: Output) -> None:
+    """Nothing of a store that takes part in none, or whose writer is of an earlier release."""
+    state: Mapping[str, Any] = figures.get("replication", {})
+    if not state or (state["role"] == "master" and state["address"] is None):
+        return
+    out.line()
+    if state["role"] == "slave":
+        known = state["master_offset"]
+        behind = "" if known is None else f", {max(known - figures['stats']['wrote'], 0):,} bytes behind what it has heard of"
+        out.line(f"slave of {state['master']}: {state['state']}{behind}")
+        copied = state["copied_ms"]
+        out.line(f"topics, groups and offsets of {state['broker'] or 'nobody'}"
+                 + ("" if copied is None else f", copied {max(figures['written_ms'] - copied, 0) / 1000:.1f} s before"))
+        return
+    out.line(f"{state['role']}: slaves connect to {state['address']}")
+    if state["replicas"]:
+        out.table(("replica", "acknowledged", "lag bytes", "lag ms", "sent bytes"), [
+            (r["address"], r["offset"], r["lag_bytes"], r["lag_ms"], r["sent_bytes"]) for r in state["replicas"]])

@@ -59,6 +59,7 @@ COMMANDS = {
     "namesrv": "run a RocketMQ name server, with which brokers register and where clients ask for routes",
     "serve": "run a RocketMQ broker over a store, with a name server in the same process",
     "follow": "follow a master by RocketMQ's HA protocol, as a hot standby of its messages",
+    "promote": "make the directory of a slave that of a master, once the old master is gone",
     "spark": "query, audit, rebuild, export and copy stores with Apache Spark (pip install 'rmq_store[spark]')",
     "readback": "recover a copy of a store and print all its contents, to compare two stores",
 }

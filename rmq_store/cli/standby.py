@@ -17,6 +17,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
                         "ha_listen, or haListenPort of a broker)")
     parser.add_argument("store", type=PATH, metavar="DIR", help="directory of the store that follows; it is made if it does "
                         "not exist")
+    parser.add_argument("--broker", metavar="HOST:PORT", help="the address of the master's broker, from which to copy topics, "
+                        "groups, "
+                        "consumer offsets and delay offsets every ha_metadata_interval_ms (default: copy nothing beside the "
+                        "log)")
     parser.add_argument("--ready-file", metavar="PATH", help="a file to write when the store follows the master: "
                         "{\"offset\": N}")
     option_arguments(parser)
@@ -26,7 +30,8 @@ def run(args: argparse.Namespace, out: Output) -> int:
     ended = threading.Event()
     before = signal.signal(signal.SIGTERM, lambda number, frame: ended.set())
     try:
-        with open_store(args, create=True, services=True, role="slave", ha_master=args.master) as store:
+        more = {"ha_master_broker": args.broker} if args.broker else {}
+        with open_store(args, create=True, services=True, role="slave", ha_master=args.master, **more) as store:
             said = ""
             while not ended.wait(0.05):
                 state = store.replication().state

@@ -8,6 +8,7 @@ of the two it shows, and why.
 import argparse
 import dataclasses
 import logging
+import os
 import sys
 import time
 from collections.abc import Mapping
@@ -19,6 +20,7 @@ from rmq_store.cli.exits import FINDINGS, FINE
 from rmq_store.cli.output import Output, size_text
 from rmq_store.codec.layout import time_text
 from rmq_store.errors import ConfigError, CorruptionError
+from rmq_store.replication.mark import Mark, read_mark
 from rmq_store.services.cleaning.rules import used_percent
 
 
@@ -45,8 +47,11 @@ def run(args: argparse.Namespace, out: Output) -> int:
             args.queue = None
             say_unknown(store, args)
     figures, age = live.look(args.store)
+    mark = _mark(args)
     if out.as_json:
         out.record({"kind": "store", "path": args.store, **stats})
+        if mark is not None:
+            out.record({"kind": "role", **mark._asdict()})
         for queue in queues:
             out.record({"kind": "queue", **queue})
         for level in delays:
@@ -66,6 +71,9 @@ def run(args: argparse.Namespace, out: Output) -> int:
         width = max(map(len, stats), default=0)
         for name, value in stats.items():
             out.line(f"{name.ljust(width)}  {value}")
+        if mark is not None:
+            since = time_text(mark.since_ms)
+            out.line(f"slave of {mark.master} since {since}" if mark.role == "slave" else f"promoted to {mark.role} at {since}")
         if queues:
             out.line()
             out.table(("topic", "queue", "min", "max", "messages", "oldest"), [
@@ -89,6 +97,14 @@ def run(args: argparse.Namespace, out: Output) -> int:
         if figures is not None:
             live.block(figures, age, out)
     return FINDINGS if stats.get("needs_recovery") else FINE
+
+
+def _mark(args: argparse.Namespace) -> Mark | None:
+    try:
+        return read_mark(os.path.abspath(args.store))
+    except CorruptionError as error:
+        print(f"rmqstore stat: {error}", file=sys.stderr)
+        return None
 
 
 def _compactions(store: Any, args: argparse.Namespace) -> list[Any]:

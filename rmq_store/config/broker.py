@@ -61,7 +61,7 @@ _NAMES = """
     socksProxyConfig splitMetadataSize splitRegistrationSize startAcceptSendRequestTimeStamp
     statefulAuthenticationCacheExpiredSecond statefulAuthenticationCacheMaxNum statefulAuthorizationCacheExpiredSecond
     statefulAuthorizationCacheMaxNum storeReplyMessageEnable subscriptionExpiredTimeout syncBrokerMemberGroupPeriod
-    syncBrokerMetadataPeriod syncControllerMetadataPeriod tls.server.certPath tls.server.keyPassword tls.server.keyPath
+    syncControllerMetadataPeriod tls.server.certPath tls.server.keyPassword tls.server.keyPath
     tls.server.mode tls.server.need.client.auth tls.server.trustCertPath traceOn traceTopicEnable
     transactionMetricFlushInterval transferMsgByHeap updateNameServerAddrPeriod useEpollNativeSelector usePIDColdCtrStrategy
     useServerSideResetOffset

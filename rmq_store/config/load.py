@@ -290,9 +290,6 @@ def _check_together(result: dict[str, Any]) -> None:
     if result["follow"] and not result["readonly"]:
         raise ConfigError("follow=True is for a store that another process writes: give readonly=True as well, or leave follow "
                           "out; a store that is open for writing shows all its own messages")
-    if result["role"] == "slave" and result["ha_master"] is None and not result["readonly"]:
-        raise ConfigError("role is slave, and no option names its master: give ha_master='host:port' (RocketMQ: "
-                          "haMasterAddress), or role='master'")
     if result["role"] == "sync_master" and result["ha_listen"] is None and not result["readonly"]:
         raise ConfigError("role is sync_master, and no slave can connect: give ha_listen='ip:port' (RocketMQ: haListenPort), "
                           "or role='master'")

@@ -137,6 +137,12 @@ OPTIONS: tuple[Option, ...] = (
            "127.0.0.1; port 0 chooses a free port.", upstream={"haListenPort": None}, none="no slave can connect"),
     Option("ha_master", "peer", None, "Slave: the address on which the master listens for slaves.",
            upstream={"haMasterAddress": None}, none="the store has no master"),
+    Option("ha_master_broker", "peer", None, "Slave: the address of the master's broker, from which the slave copies topics, "
+           "groups, "
+           "consumer offsets and delay offsets. A broker learns it from its name server.", none="nothing beside the log is "
+           "copied"),
+    _int("ha_metadata_interval_ms", 10_000, "ms", 100, _HOUR_MS, "Slave: how often to copy topics, groups and offsets from the "
+         "master's broker.", "syncBrokerMetadataPeriod"),
     _int("ha_send_heartbeat_interval_ms", 5000, "ms", 10, _HOUR_MS, "After this time without bytes to send, a master sends a "
          "heartbeat and a slave reports its offset.", "haSendHeartbeatInterval"),
     _int("ha_housekeeping_interval_ms", 20_000, "ms", 10, _HOUR_MS, "A peer that is silent for this long loses its connection.",

@@ -90,6 +90,9 @@ class OpenOptions(LiveOptions, total=False):
     haListenPort: str | int
     ha_master: str | None
     haMasterAddress: str
+    ha_master_broker: str | None
+    ha_metadata_interval_ms: int | str
+    syncBrokerMetadataPeriod: int | str
     ha_send_heartbeat_interval_ms: int | str
     haSendHeartbeatInterval: int | str
     ha_housekeeping_interval_ms: int | str

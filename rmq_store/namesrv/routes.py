@@ -132,7 +132,7 @@ class Routes:
 
     def _route(self, channel: object, frame: Frame) -> Frame:
         topic = frame.ext["topic"]
-        queues = [q for b in self._brokers.values() if b.id == 0 and (q := b.topics.get(topic) or b.promised(topic))]
+        queues = [q for b in self._first() if (q := b.topics.get(topic) or b.promised(topic))]
         if not queues:
             return frame.answer(TOPIC_NOT_EXIST, f"No topic route info in name server for the topic: {topic:.127}")
         names = {q["brokerName"] for q in queues}
@@ -141,6 +141,15 @@ class Routes:
         if (order := self._kv.get(("ORDER_TOPIC_CONFIG", topic))) is not None:
             route["orderTopicConf"] = order
         return frame.answer(body=_body(route))
+
+    def _first(self) -> list[Broker]:
+        """Of each name the master; while there is none, the slave with the lowest id, so that consumers find what slaves
+        have."""
+        found: dict[str, Broker] = {}
+        for b in self._brokers.values():
+            if b.name not in found or b.id < found[b.name].id:
+                found[b.name] = b
+        return list(found.values())
 
     def _data(self) -> dict[str, dict[str, Any]]:
         found: dict[str, dict[str, Any]] = {}

@@ -37,6 +37,7 @@ from rmq_store.opened.tasks import filter_setter
 from rmq_store.queues.consumequeue._owner import QueueTableOwner
 from rmq_store.queues.consumequeue.loader import Emptied, batch_dirs, load_batch_queues, load_queues, remove_empty
 from rmq_store.queues.index.loader import load_index
+from rmq_store.replication.mark import refuse_as_master
 from rmq_store.services.cleaning._clean import let_go, note_removed
 from rmq_store.services.cleaning.removing import bound_removed, removed_queues
 from rmq_store.services.cleaning.rules import used_percent
@@ -69,6 +70,8 @@ def open_store(store: StoreServes, root: str, options: Options, io: Any) -> int 
         make_directories(files, places)
         lock = lockfile.acquire(files, root, *places.log_elsewhere)
     try:
+        if not readonly:
+            refuse_as_master(root, options.role)
         times = _load_and_recover(store, files, places, options, io)
         if options.guard_maps:
             guard_maps(store)

@@ -52,7 +52,8 @@ class Publisher:
             return False
         try:
             self._file.write(store.stats(), store.histograms(), store._rates, store.lag(),
-                             sum(level.waiting for level in store.delay_levels()), store.stats_items())
+                             sum(level.waiting for level in store.delay_levels()), store.stats_items(),
+                             {**store.replication()._asdict(), "replicas": [one._asdict() for one in store.replicas()]})
             self._failed = ""
         except StoreStateError:
             return False            # it closes

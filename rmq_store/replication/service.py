@@ -9,15 +9,19 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmq_store.base.io._lock import StoreLock
+from rmq_store.base.io.files import ControlFiles
 from rmq_store.config.load import Options
+from rmq_store.errors import ConfigError, StoreClosed
 from rmq_store.events import Event, emit
 from rmq_store.replication._master import Master
 from rmq_store.replication._slave import Slave
+from rmq_store.replication.mark import Mark, read_mark, write_mark
+from rmq_store.replication.metadata import Metadata
 
 if TYPE_CHECKING:
     from rmq_store.access.waiting._wait import StoreWait
 
-__all__ = ["NOTES_MS", "Replica", "Replication", "ReplicationState"]
+__all__ = ["NOTES_MS", "Replica", "Replication", "ReplicationState", "need_master"]
 
 NOTES_MS = 500
 
@@ -49,6 +53,8 @@ class ReplicationState(NamedTuple):
     address that a slave follows, None for a master. state of a slave: "waits" for a connection, "compares" its log with the
     master's, "follows" it, or "refused" because the logs differ; "" for a master. master_offset: where the master's log ends,
     as far as a slave has heard. received_bytes: by a slave, since it was opened. sent_bytes: by a master, to all slaves.
+    broker: the address of the broker from which a slave copies topics, groups and offsets, None: nobody named one. copied_ms:
+    when it last copied them, ms since 1970, None: not yet.
     """
 
     role: str
@@ -58,6 +64,15 @@ class ReplicationState(NamedTuple):
     master_offset: int | None
     received_bytes: int
     sent_bytes: int
+    broker: str | None = None
+    copied_ms: int | None = None
+
+
+def need_master(options: Options) -> None:
+    """A slave that begins to follow at once has to know whom. Raises ConfigError."""
+    if options.role == "slave" and options.ha_master is None and not options.readonly:
+        raise ConfigError("role is slave, and no option names its master: give ha_master='host:port' (RocketMQ: "
+                          "haMasterAddress), or role='master'")
 
 
 class Replication:
@@ -66,27 +81,55 @@ class Replication:
     def __init__(self, store: "StoreWait", options: Options) -> None:
         self._path, self._role = store.path, options.role
         self._lock = StoreLock(store.path, "replication")
+        self._following = StoreLock(store.path, "the master to follow")
         self.master: Master | None = None
         self.slave: Slave | None = None
+        self.metadata: Metadata | None = None
+        self._stopped = False
 
-    def start(self, store: "StoreWait", options: Options) -> None:
-        """The store has this object before its threads run, so that an open that is interrupted here can end them. Raises
-        OSError if the address cannot be had."""
+    def start(self, store: "StoreWait", options: Options, files: ControlFiles, *, later: bool = False) -> None:
+        """The store has this object before its threads run, so that an open that is interrupted here can end them. later: a
+        slave waits for `follow`. Raises OSError if the address cannot be had."""
         if options.role == "slave":
-            self.slave = Slave(store, options)
+            if not later:
+                self.follow(store, options, files, options.ha_master, options.ha_master_broker)
         elif options.ha_listen is not None:
             self.master = Master(store, options)
             emit(Event.REPLICATION_LISTENS, path=store.path, address=self.master.address)
+
+    def follow(self, store: "StoreWait", options: Options, files: ControlFiles, master: str, broker: str | None) -> None:
+        """A slave follows this master from now on, and copies the metadata of its broker, if that is known. The directory is
+        marked as a slave's first. Where the addresses are those of before, nothing changes. Raises OSError, ValueError,
+        StoreClosed, CorruptionError."""
+        with self._following:
+            if self._stopped:
+                raise StoreClosed(self._path)
+            mark = read_mark(self._path)
+            known = Mark("slave", master, broker or "", 0)
+            if mark is None or mark._replace(since_ms=0) != known:
+                since = mark.since_ms if mark is not None and mark.role == "slave" else files.wall_ms()
+                write_mark(files, self._path, known._replace(since_ms=since))
+            if self.slave is None or self.slave.master != master:
+                if self.slave is not None:
+                    self.slave.stop()
+                    self.say()
+                self.slave = Slave(store, options.inferred({"ha_master": master}, "namesrv"))
+            if broker is not None and (self.metadata is None or self.metadata.master != broker):
+                if self.metadata is not None:
+                    self.metadata.stop()
+                self.metadata = Metadata(store, files, broker, options.ha_metadata_interval_ms)
 
     def replicas(self) -> list[Replica]:
         return [Replica(**found) for found in self.master.replicas()] if self.master is not None else []
 
     def state(self) -> ReplicationState:
-        master, slave = self.master, self.slave
+        master, slave, metadata = self.master, self.slave, self.metadata
         told: dict[str, Any] = slave.state() if slave is not None else {"state": "", "master_offset": None, "received_bytes": 0}
         return ReplicationState(self._role, master.address if master is not None else None,
                                 slave.master if slave is not None else None, told["state"], told["master_offset"],
-                                told["received_bytes"], master.sent_bytes() if master is not None else 0)
+                                told["received_bytes"], master.sent_bytes() if master is not None else 0,
+                                metadata.master if metadata is not None else None,
+                                metadata.copied_ms if metadata is not None else None)
 
     def say(self) -> None:
         """Logs what happened since the last call."""
@@ -97,7 +140,9 @@ class Replication:
 
     def stop(self) -> None:
         """Ends every connection. Idempotent."""
-        for side in (self.master, self.slave):
+        with self._following:
+            self._stopped = True
+        for side in (self.master, self.slave, self.metadata):
             if side is not None:
                 side.stop()
         self.say()

@@ -27,6 +27,7 @@ RUNS = {
     ("get", 4): "wrong_size -t T",
     ("tail", 0): "good -t T -i 0 --for 0", ("tail", 2): "gap -t T --for 0", ("tail", 3): "NEW -t T --for 0",
     ("tail", 4): "wrong_size -t T --for 0",
+    ("promote", 0): "followed", ("promote", 2): "followed_gap", ("promote", 3): "good", ("promote", 4): "followed_odd",
     ("table", 0): "good T", ("table", 1): "good none", ("table", 2): "gap T", ("table", 3): "NEW T",
     ("table", 4): "wrong_size T",
     ("query", 0): "good -t T -k k1", ("query", 1): "good -t T -k none", ("query", 2): "gap --offset 0",
@@ -112,6 +113,10 @@ def states(tmp_path_factory):
         (base / "bad_json" / "config" / name).write_bytes(b"{")
     change(base / "bad_manifest" / ".manifest" / "00000000000000000000", 40)
     change(base / "rotten" / FIRST, 40_000)
+    for state, of in (("followed", "good"), ("followed_gap", "gap"), ("followed_odd", "good")):
+        shutil.copytree(base / of, base / state, symlinks=True)
+        (base / state / "config" / "replica.json").write_text(
+            "{" if state == "followed_odd" else '{"brokerAddress":"","haMasterAddress":"","role":"slave","since":1}')
     return base
 
 

@@ -96,7 +96,6 @@ def test_upstream_values_become_ours(name, value, ours, expected):
     ({"index_slots": 100_000_000, "index_entries_max": 100_000_000}, "make an index file of"),
     ({"haListenPort": "abc"}, "expected 'ip:port'"),
     ({"haMasterAddress": "nowhere"}, "expected 'host:port' with a port of 1 to 65535"),
-    ({"brokerRole": "SLAVE"}, "give ha_master='host:port'"),
     ({"haSendHeartbeatInterval": "abc"}, "expected a whole number"),
     ({"inSyncReplicas": 2}, "option inSyncReplicas is 2, which is not supported: this store speaks the classic HA protocol "
                             "only: leave the option out, or give 1"),

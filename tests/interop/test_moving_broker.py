@@ -32,6 +32,7 @@ class Clients:
                                             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=err, text=True)
         self.lines = queue.Queue()
         self.got = Counter()
+        self.others = 0             # deliveries to other groups ("group NAME")
         self.thread = threading.Thread(target=self._read, daemon=True)
         self.thread.start()
 
@@ -45,6 +46,7 @@ class Clients:
         while wanted() if callable(wanted) else True:
             line = self.lines.get(timeout=SECONDS)
             assert line, "the clients ended"
+            self.others += " got " in line
             if line.startswith("got "):
                 self.got[line[4:]] += 1
             if line == wanted:

@@ -6,7 +6,8 @@ import struct
 from collections.abc import Iterator
 from pathlib import Path
 
-from rmq_store import MessageStore
+from rmq_store import MessageStore, promote
+from rmq_store.replication.mark import read_mark
 from tests.soon import until
 
 SMALL = {"segment_size_bytes": 65536, "consumequeue_file_size_bytes": 2000, "index_slots": 64, "index_entries_max": 2000,
@@ -15,6 +16,9 @@ SMALL = {"segment_size_bytes": 65536, "consumequeue_file_size_bytes": 2000, "ind
 
 
 def master(path: Path, **more: object) -> MessageStore:
+    """Also of what was a slave: it is promoted."""
+    if (mark := read_mark(str(path))) is not None and mark.role == "slave":
+        promote(path, force=True, **{k: v for k, v in {**SMALL, **more}.items() if not k.startswith("ha_") and k != "role"})
     return MessageStore.open(path, **{**SMALL, "ha_listen": "127.0.0.1:0", **more})
 
 

@@ -19,7 +19,7 @@ from rmq_store.events import Event, emit
 from rmq_store.log.recovery.recover import is_number
 from rmq_store.queues.index.geometry import geometry_of
 
-__all__ = ["Places", "denied", "fit_sizes", "infer_sizes", "need_store", "no_directory",
+__all__ = ["Places", "completing", "denied", "fit_sizes", "infer_sizes", "need_store", "no_directory",
            "numbered", "root_of"]
 
 SIZES_LOOKED_AT = 16
@@ -91,6 +91,12 @@ def denied(path: str) -> PermissionError:
         owner = ""
     return PermissionError(13, f"permission denied: {owner}this process is user {os.geteuid()}: run this as the owner of the "
                            "store, or give it permission (readonly=True needs only the permission to read)", shut)
+
+
+def completing(root: str) -> dict[str, str]:
+    """Keywords for an open that completes the files in `root` and puts nothing: what a slave left stays a slave's
+    (replication/mark.py)."""
+    return {"role": "slave"} if os.path.lexists(os.path.join(root, "config", "replica.json")) else {}
 
 
 class Places:

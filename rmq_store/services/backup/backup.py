@@ -20,7 +20,7 @@ from typing import Any
 from rmq_store.base.io._io import IoTable
 from rmq_store.base.io.files import ControlFiles, read_text
 from rmq_store.errors import ConfigError, CorruptionError, DiskFull, StoreStateError
-from rmq_store.log.recovery.places import root_of
+from rmq_store.log.recovery.places import completing, root_of
 from rmq_store.services.backup.content import (
     LIST,
     OTHER_BACKUP,
@@ -192,8 +192,8 @@ class _Backup:
 
     def _opened(self, **options: Any) -> Any:
         mine = self.source.options
-        return self.open_store(self.partial, _io=self.io, _services=False, _environment={}, **options,
-                               **{name: mine[name] for name in TAKEN})
+        return self.open_store(self.partial, _io=self.io, _services=False, _environment={}, **completing(self.partial),
+                               **options, **{name: mine[name] for name in TAKEN})
 
     def _recover(self, end: int) -> None:
         """Queues and index are made to agree with the log, and the store is closed in order: it is whole."""

@@ -89,6 +89,23 @@ class ConsumerOffsets:
             if self._cell((topic, group), queue_id).set(offset):
                 self._dirty = True
 
+    def take_over(self, content: Any) -> int:
+        """Sets the offsets that `content`, the shape of the file, names, as a master told them; others stay. Returns how many
+        changed. Durable with the next flush. Raises ValueError. RocketMQ: SlaveSynchronize.syncConsumerOffset."""
+        if self._readonly:
+            raise StoreNotWriteable(self._file.path)
+        try:
+            table, _ = _take(content)
+        except (AttributeError, TypeError, KeyError) as error:
+            raise ValueError(f"the offsets have another shape: {error!r}") from None
+        changed = 0
+        with self._lock:
+            for key, queues in table.items():
+                for queue_id, offset in queues.items():
+                    changed += bool(self._cell(key, queue_id).set(offset))
+            self._dirty = self._dirty or changed > 0
+        return changed
+
     def query(self, group: str, topic: str, queue_id: int) -> int:
         """Returns the next queue offset of `group`; -1 if the group has committed no offset."""
         with self._lock:

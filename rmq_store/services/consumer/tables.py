@@ -135,6 +135,40 @@ class _Table:
             self.changes += 1
         self._announce()
 
+    def version(self) -> dict[str, Any]:
+        """The dataVersion of the file as it was last written or taken over: dict, empty for none."""
+        with self._lock:
+            known = self._more.get("dataVersion")
+            return dict(known) if isinstance(known, dict) else {}
+
+    def replace(self, content: Mapping[str, Any]) -> bool:
+        """Makes the table what that of a master is: its entries, and its version. False where the version is the same, and
+        nothing changes. Durable when it returns. Raises ValueError for content of another shape, OSError, StoreClosed.
+        RocketMQ: SlaveSynchronize."""
+        entries, more = self._take(content)
+        version = more.get("dataVersion")
+        if not isinstance(version, dict):
+            raise ValueError(f"the answer has no dataVersion beside {self.key}")
+        with self._lock:
+            if version == self._more.get("dataVersion") and not self._dirty:
+                return False
+            before = self._entries, self._more, self._dirty
+            self._entries, self._more, self._dirty = self._fitting(entries), {**self._more, "dataVersion": version}, False
+            try:
+                if self._ended:
+                    raise StoreClosed(self._file.path)
+                self._save()
+            except BaseException:
+                self._entries, self._more, self._dirty = before
+                raise
+            self.changes += 1
+        self._announce()
+        return True
+
+    def _fitting(self, entries: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+        """What of a master's entries this store can hold. Under the lock."""
+        return entries
+
     def add(self, name: str, **fields: object) -> dict[str, Any]:
         """Makes an entry unless there is one; returns the one that holds."""
         return self.get(name) or self.set(name, **fields)
@@ -190,9 +224,12 @@ class _Table:
         if not self._dirty:
             return
         self._more["dataVersion"] = next_version(self._more.get("dataVersion"), state=self._state)
+        self._save()
+        self._dirty = False
+
+    def _save(self) -> None:
         content = self._more | {self.key: {name: dict(sorted(entry.items())) for name, entry in self._entries.items()}}
         self._file.save(dict(sorted(content.items())))
-        self._dirty = False
 
 
 class TopicTable(_Table):

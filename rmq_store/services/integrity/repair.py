@@ -27,7 +27,7 @@ from rmq_store.config.load import Options
 from rmq_store.errors import CorruptionError, PutError, StoreStateError
 from rmq_store.log.recovery import checkpoint, lockfile
 from rmq_store.log.recovery.directories import files_missing, known_end, look_for_directories, missing_end
-from rmq_store.log.recovery.places import Places
+from rmq_store.log.recovery.places import Places, completing
 from rmq_store.log.recovery.salvage import DIRECTORY as SALVAGE
 from rmq_store.log.recovery.salvage import keep, offset_of
 from rmq_store.log.recovery.versions import refusal
@@ -135,7 +135,7 @@ def _locked(files: ControlFiles, root: str, dry_run: bool) -> Iterator[None]:
 
 def _reopen(open_store: Callable[..., Any] | None, root: str, options: dict[str, Any], sizes: dict[str, Any],
             io: IoTable) -> None:
-    _opener(open_store)(root, _io=io, _services=False, **sizes | options).close()
+    _opener(open_store)(root, _io=io, _services=False, **completing(root) | sizes | options).close()
 
 
 def _opener(open_store: Callable[..., Any] | None) -> Callable[..., Any]:

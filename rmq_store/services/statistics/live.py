@@ -41,9 +41,11 @@ class LiveFile:
         self._histograms: Mapping[str, Histogram] = {}
 
     def write(self, stats: StoreStats, histograms: Mapping[str, Histogram], rates: Rates, lags: Iterable[Lag],
-              delayed: int, items: Mapping[str, Mapping[str, StatsItem]]) -> None:
-        """Replaces the file. Raises OSError; the one that was there then stays."""
-        content = self._content(stats, histograms, rates, lags, delayed) | {"items": _largest(items)}
+              delayed: int, items: Mapping[str, Mapping[str, StatsItem]], replication: Mapping[str, Any]) -> None:
+        """Replaces the file. replication: what ReplicationState has, and under "replicas" each slave. Raises OSError; the one
+        that was there then stays."""
+        content = self._content(stats, histograms, rates, lags, delayed) | {"items": _largest(items),
+                                                                            "replication": replication}
         text = json.dumps(content, separators=(",", ":")).encode()
         tmp = self._path + ".tmp"
         fd = self._files.open(tmp, os.O_RDWR | os.O_CREAT | os.O_TRUNC)

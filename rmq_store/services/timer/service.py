@@ -25,7 +25,7 @@ from rmq_store.log.recovery.salvage import keep_stretch
 from rmq_store.services.timer._wheel import TimerWheel
 from rmq_store.services.timer.metrics import TimerMetrics
 
-__all__ = ["TimerService", "load_check", "log_starts", "mark"]
+__all__ = ["CHECK", "TimerService", "copy_check", "load_check", "log_starts", "mark", "promote_check"]
 
 CHECK, CHECK_SIZE = struct.Struct(">7q"), 4096
 MARK, AT_MARK = struct.Struct(">2q"), 64
@@ -99,6 +99,30 @@ def _save(files: ControlFiles, root: str, check: tuple[int, ...], mark: int | No
         more = again or (0, 0, 0)
         data = data.ljust(AT_MARK, b"\0") + MARK.pack(mark, _seal(check, mark, more)) + AGAIN.pack(*more)
     files.write_new(os.path.join(root, "config"), "timercheck", data.ljust(CHECK_SIZE, b"\0"))
+
+
+def copy_check(files: ControlFiles, root: str, check: tuple[int, ...]) -> None:
+    """Keeps on a slave how far its master is: `check` are the master's numbers. The slave has no timer log, so its own end of
+    it and its own offset in the queue stay 0: a Java broker then loses no message. Durable when it returns. Raises OSError."""
+    read_ms, _, offset, _, *version = check
+    kept = (read_ms, 0, 0, offset, *version)
+    if _read_check(root)[:CHECK.size] != CHECK.pack(*kept):
+        _save(files, root, kept)
+
+
+def promote_check(files: ControlFiles, root: str, low: int, end: int) -> bool:
+    """Before a slave becomes a master: what its master had delivered counts as delivered. These are the entries of the queue
+    that the master had read and that were due before its reading time, and every message of which the log, from `low` to `end`,
+    has a copy. False where the directory has no timer messages. Durable when it returns. Raises CorruptionError, OSError."""
+    path = os.path.join(root, "config", "timercheck")
+    if not os.path.exists(path) and not os.path.isdir(os.path.join(root, "consumequeue", TIMER_TOPIC)):
+        return False
+    if load_mark(root)[0] is not None:          # this was done before, or a store of its own wrote it
+        return True
+    check = load_check(root)
+    files.make_dirs(os.path.dirname(path))
+    _save(files, root, (check[0], 0, 0, 0, *check[4:]), max(low, end - LEARN_MAX, 0), (check[3], check[0], 0))
+    return True
 
 
 class TimerService:

@@ -4,6 +4,7 @@
 //   timer BODY MS          by a timer, that many ms from now (5.x)
 //   half BODY              half a transaction; a broker that asks for it is told to commit between "commit" and "hold"
 //   commit, hold
+//   group NAME             starts one more consumer, of another group, from the first message on; prints "NAME got BODY"
 //   again                  ends the consumer, which commits its offsets, and starts another one of its group
 // Prints "ready", then "sent BODY" for each of these, "got BODY" for each delivery, "done COMMAND" for the others.
 import java.io.BufferedReader;
@@ -30,15 +31,15 @@ public class Moving {
         System.out.flush();
     }
 
-    static DefaultMQPushConsumer consumer() throws Exception {
-        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer("moving-c");
+    static DefaultMQPushConsumer consumer(String group, String prefix) throws Exception {
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(group);
         consumer.setNamesrvAddr(names);
         consumer.setInstanceName("c" + System.nanoTime());
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.subscribe("Moving", "*");
         consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
             for (MessageExt message : messages) {
-                say("got " + new String(message.getBody(), StandardCharsets.UTF_8));
+                say(prefix + "got " + new String(message.getBody(), StandardCharsets.UTF_8));
             }
             return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
         });
@@ -60,7 +61,7 @@ public class Moving {
             }
         });
         producer.start();
-        DefaultMQPushConsumer consumer = consumer();
+        DefaultMQPushConsumer consumer = consumer("moving-c", "");
         say("ready");
         BufferedReader input = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line = input.readLine(); line != null; line = input.readLine()) {
@@ -70,6 +71,11 @@ public class Moving {
                 say("done " + words[0]);
                 continue;
             }
+            if (words[0].equals("group")) {
+                consumer(words[1], words[1] + " ");
+                say("done group");
+                continue;
+            }
             if (words[0].equals("again")) {
                 while (consumer.getDefaultMQPushConsumerImpl().getRebalanceImpl().getProcessQueueTable().values().stream()
                         .anyMatch(one -> one.getMsgCount().get() > 0)) {
@@ -77,7 +83,7 @@ public class Moving {
                 }
                 Thread.sleep(500);          // its listener has ended, and the offset is in its table a moment later
                 consumer.shutdown();
-                consumer = consumer();
+                consumer = consumer("moving-c", "");
                 say("done again");
                 continue;
             }

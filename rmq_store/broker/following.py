@@ -1,0 +1,71 @@
+"""A broker that is a slave: whom it follows, and what it answers because it is one (RocketMQ: BrokerController with
+BrokerRole.SLAVE).
+
+The master's addresses come from options, or from the name server with each registration. Thread-safety: every method.
+"""
+import logging
+import threading
+
+from rmq_store.broker.core import Core
+from rmq_store.errors import ConfigError, RmqStoreError
+
+__all__ = ["Following", "own_id"]
+
+log = logging.getLogger("rmq_store.broker")
+
+
+def own_id(role: str, broker_id: int) -> int:
+    """The broker id of a broker in this role: 0 of a master, whatever the option says, as in RocketMQ. Raises ConfigError for a
+    slave without one."""
+    if role == "slave" and broker_id == 0:
+        raise ConfigError("option brokerId is 0, which is a master's, and brokerRole is SLAVE: give each slave of a "
+                          "brokerName a brokerId "
+                          "of its own, from 1 on")
+    if role != "slave" and broker_id != 0:
+        log.warning("option brokerId is %d, and this broker is a master, whose id is 0: the option has no effect", broker_id)
+        return 0
+    return broker_id
+
+
+class Following:
+    """Makes the store of a slave follow its master."""
+
+    def __init__(self, core: Core, *, asks: bool) -> None:
+        """asks: whether a name server of others may tell the master's addresses. Raises ConfigError, OSError."""
+        self._core, self._lock = core, threading.Lock()
+        self._failed = ""
+        options = core.store.options
+        if options.ha_master is None and not asks:
+            raise ConfigError("brokerRole is SLAVE, and nobody tells its master: give haMasterAddress=HOST:PORT, or --namesrv "
+                              "of the name "
+                              "server with which the master registers")
+        if options.ha_master_broker is None and not asks:
+            log.warning("this slave copies messages alone: topics, groups and offsets come from the master's broker, so give "
+                        "--namesrv, or "
+                        "ha_master_broker=HOST:PORT")
+        self._follow(None, None)
+
+    def learn(self, broker: str, ha: str) -> None:
+        """What a name server says of the master: the addresses of its broker and of its HA service, "" while it knows no
+        master."""
+        self._core.master_address = broker
+        self._core.look()
+        if broker or ha:
+            self._follow(broker or None, ha or None)
+
+    def _follow(self, broker: str | None, ha: str | None) -> None:
+        store = self._core.store
+        options = store.options
+        master, metadata = options.ha_master or ha, options.ha_master_broker or broker
+        if master is None or store._replication is None:
+            return
+        with self._lock:
+            try:
+                store._replication.follow(store, options, store._files, master, metadata)
+                self._failed = ""
+            except (OSError, ValueError, RmqStoreError) as error:
+                if broker is None and ha is None:
+                    raise
+                if str(error) != self._failed:      # said once; the next registration tries again
+                    self._failed = str(error)
+                    log.error("the slave cannot follow %s: %s", master, error)

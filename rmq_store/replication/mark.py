@@ -1,0 +1,77 @@
+"""Which role a directory has in replication, on the disk: config/replica.json. No class of RocketMQ: its brokers leave the file
+alone.
+
+    {"brokerAddress":"host:port","haMasterAddress":"host:port","role":"slave","since":ms}
+
+A store that opens as a slave writes it before its first byte, so that nobody opens the directory as a master by mistake: what
+is put then would lie at offsets for which the master has other messages. Promotion (upkeep/promoting) writes another role. A
+directory without the file is a master's, or a Java broker's. Control plane.
+"""
+import json
+import os
+from typing import Any, NamedTuple
+
+from rmq_store.base.io.files import ControlFiles, read_text
+from rmq_store.errors import CorruptionError, StoreIsSlave
+from rmq_store.events import Event, emit
+
+__all__ = ["Mark", "mark_path", "mark_text", "read_mark", "refuse_as_master", "write_mark"]
+
+NAME = "replica.json"
+ROLES = "master", "sync_master", "slave"
+
+
+class Mark(NamedTuple):
+    """What the file says. role: "slave", or what a slave was promoted to. master, broker: the addresses of its master for HA
+    and for remoting, "" where nobody named them. since_ms: ms since 1970."""
+
+    role: str
+    master: str
+    broker: str
+    since_ms: int
+
+
+def mark_path(root: str) -> str:
+    """The file's path: str."""
+    return os.path.join(root, "config", NAME)
+
+
+def read_mark(root: str) -> Mark | None:
+    """What the file says; None where there is none. Raises CorruptionError, OSError."""
+    path = mark_path(root)
+    try:
+        found = json.loads(read_text(path))
+        role, master, broker, since = (found[name] for name in ("role", "haMasterAddress", "brokerAddress", "since"))
+        if role not in ROLES or not isinstance(master, str) or not isinstance(broker, str) or type(since) is not int:
+            raise ValueError(f"it says {found!r:.200}")
+    except FileNotFoundError:
+        return None
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise CorruptionError(path, None, "the role of this directory in replication: move the file away once you know it",
+                                  str(error) or type(error).__name__) from None
+    return Mark(role, master, broker, since)
+
+
+def mark_text(mark: Mark) -> bytes:
+    """The bytes of the file."""
+    content: dict[str, Any] = {"brokerAddress": mark.broker, "haMasterAddress": mark.master, "role": mark.role,
+                               "since": mark.since_ms}
+    return json.dumps(content, separators=(",", ":")).encode()
+
+
+def write_mark(files: ControlFiles, root: str, mark: Mark) -> None:
+    """Makes the file say so; durable when it returns. Whoever dies before leaves the old file. Raises OSError."""
+    directory = os.path.dirname(mark_path(root))
+    files.make_dirs(directory)
+    files.write_new(directory, NAME, mark_text(mark))
+
+
+def refuse_as_master(root: str, role: str) -> None:
+    """Before a store is opened for writing. The log tells of one that was promoted to sync_master and opens as a master. Raises
+    StoreIsSlave, CorruptionError."""
+    if role == "slave" or (mark := read_mark(root)) is None:
+        return
+    if mark.role == "slave":
+        raise StoreIsSlave(root, mark.master)
+    if mark.role == "sync_master" and role == "master":
+        emit(Event.ROLE_WEAKER, path=root)

@@ -1,0 +1,222 @@
+"""What a slave copies of its master beside the log: topics, groups, consumer offsets, delay offsets, and how far timer messages
+are (RocketMQ: SlaveSynchronize, BrokerOuterAPI).
+
+One thread asks the master's broker, ours or a real one, as a Java slave does: 21, 60 and 61 at the port two below, where that
+answers, the others at the broker's own. Topics and groups are replaced where the master's dataVersion differs; offsets are set
+where they differ, once this log has what they stand for: the slave asks the master where its log ends (28), and waits for that.
+What a master does not know (402 in 4.9, 60 and 61 without timers) is left out. The files are RocketMQ's. Control plane.
+"""
+import os
+import struct
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from rmq_store.base.io.files import ControlFiles
+from rmq_store.base.io.threads import start_thread
+from rmq_store.config.upstream_json import int_keys, parse_json
+from rmq_store.errors import RmqStoreError, StoreClosed, StoreStateError
+from rmq_store.events import Event, emit
+from rmq_store.remoting.client import Client, NoAnswer, split_address
+from rmq_store.services.consumer.config_file import ConfigFile
+from rmq_store.services.timer.service import CHECK, copy_check
+
+__all__ = ["Metadata"]
+
+TOPICS, RUNTIME, OFFSETS, DELAYS, TIMER_CHECK, TIMER_METRICS, GROUPS, MODES = 21, 28, 43, 45, 60, 61, 201, 402
+FAST = (TOPICS, TIMER_CHECK, TIMER_METRICS)     # codes that a Java slave asks for at the port two below
+OPTIONAL = (RUNTIME, MODES, TIMER_METRICS, TIMER_CHECK)
+NOT_SUPPORTED = 3
+LOOK_S = 0.02           # between two looks at the end of the log
+JOIN_S = 1.0            # how long `stop` waits for a thread that has no more to do than to notice it
+
+
+# What is done with an answer: with the store, and the body.
+Take = Callable[[Any, bytes], None]
+
+
+class Metadata:
+    """Copies from `master` (HOST:PORT of its broker) every `interval_ms`, until stop(). Holds the store weakly. Any thread."""
+
+    def __init__(self, store: Any, files: ControlFiles, master: str, interval_ms: int) -> None:
+        """Raises ValueError for an address that is none."""
+        host, port = split_address(master)
+        version = 479 if store.options.compat == "5.x" else 409
+        self.master = master
+        self._store, self._path = weakref.ref(store), store.path
+        self._files, self._interval_s = files, interval_ms / 1000
+        self._delays = ConfigFile(files, store.path, "delayOffset.json")
+        self._modes = ConfigFile(files, store.path, "messageRequestMode.json")
+        self._metrics = ConfigFile(files, store.path, "timermetrics")
+        self._client = Client(master, version=version)
+        self._fast = Client(f"[{host}]:{port - 2}" if ":" in host else f"{host}:{port - 2}",
+                            version=version) if port > 2 else None
+        self._writing = threading.Lock()        # held while files change: stop() waits for that, and for no peer
+        self._wake = threading.Event()
+        self._stopped = self._said_fine = False
+        self._failed = ""
+        self.copied_ms: int | None = None       # when all of it was last copied, ms since 1970
+        # Offsets that the master has told, and where its log ended then: written when this log has as much.
+        self._held: list[tuple[Take, bytes]] = []
+        self._held_end = 0
+        self.thread = start_thread(self._run, "rmq-replica-metadata")
+
+    def stop(self) -> None:
+        """Copies nothing more. Does not wait for a peer, and not long for a look-up of a name: the thread of that ends by
+        itself, and writes nothing."""
+        with self._writing:
+            self._stopped = True
+        self._wake.set()
+        for client in (self._client, self._fast):
+            if client is not None:
+                client.close()
+        if threading.current_thread() is not self.thread:
+            self.thread.join(JOIN_S)
+
+    def soon(self) -> None:
+        """Copies at once, not only at the next turn."""
+        self._wake.set()
+
+    def _run(self) -> None:
+        while not self._stopped:
+            self._wake.clear()
+            if not self._round():
+                return
+            self._wake.wait(self._interval_s)
+
+    def _round(self) -> bool:
+        """False: the store is closed, or gone."""
+        try:
+            self.copy()
+        except StoreStateError:
+            return False
+        except (OSError, ValueError, RmqStoreError) as error:
+            if not self._stopped and str(error) != self._failed:
+                self._failed = str(error)
+                emit(Event.METADATA_FAILED, path=self._path, peer=self.master, reason=self._failed)
+        except Exception as error:      # of whatever kind: the next round tries again
+            if str(error) != self._failed:
+                self._failed = str(error)
+                emit(Event.METADATA_FAILED, path=self._path, peer=self.master, reason=repr(error))
+        else:
+            if self._failed or not self._said_fine:
+                emit(Event.METADATA_COPIED, path=self._path, peer=self.master)
+            self._failed, self._said_fine = "", True
+        return True
+
+    def copy(self) -> None:
+        """One round, in the thread that calls. Raises OSError, ValueError, StoreClosed."""
+        now: tuple[tuple[int, Take], ...] = ((TOPICS, self._take_topics), (GROUPS, self._take_groups),
+                                             (MODES, self._take_modes), (TIMER_METRICS, self._take_metrics))
+        for code, take in now:
+            if (body := self._asked(code)) is not None:
+                self._apply(take, body)
+        if not self._held:
+            later: tuple[tuple[int, Take], ...] = ((OFFSETS, self._take_offsets), (DELAYS, self._take_delays),
+                                                   (TIMER_CHECK, self._take_check))
+            self._held = [(take, body) for code, take in later
+                          if (body := self._asked(code)) is not None]
+            self._held_end = self._master_end()
+        if not self._has_log():
+            return
+        self._opened().flush()
+        held, self._held = self._held, []
+        for take, body in held:
+            self._apply(take, body)
+        self.copied_ms = int(time.time() * 1000)
+
+    def _master_end(self) -> int:
+        """Where the master's log ends, once it has told its offsets; 0 where it does not say that."""
+        body = self._asked(RUNTIME)
+        table = {} if body is None else _object(RUNTIME, body).get("table", {})
+        end = table.get("commitLogMaxOffset", "0") if isinstance(table, dict) else "0"
+        return int(end) if isinstance(end, str) and end.isascii() and end.isdecimal() else 0
+
+    def _has_log(self) -> bool:
+        """Whether this log has everything that the offsets stand for: what is counted as delivered or read there must not be
+        missing here. Waits for it until the next round."""
+        deadline = time.monotonic() + self._interval_s
+        while self._opened().max_log_offset < self._held_end:
+            if time.monotonic() >= deadline:
+                return False
+            self._wake.wait(LOOK_S)
+        return True
+
+    def _asked(self, code: int) -> bytes | None:
+        """The body of an answer; None where this master has no such thing."""
+        try:
+            return self._ask(code)
+        except NoAnswer as error:
+            if code in OPTIONAL or error.code == NOT_SUPPORTED:
+                return None
+            raise
+
+    def _apply(self, take: Take, body: bytes) -> None:
+        with self._writing:
+            take(self._opened(), body)
+
+    def _opened(self) -> Any:
+        store = self._store()
+        if store is None or self._stopped:
+            raise StoreClosed(self._path)
+        return store
+
+    def _ask(self, code: int) -> bytes:
+        if code in FAST and self._fast is not None:
+            with suppress(ConnectionError):
+                return self._fast.ask(code).body
+        return self._client.ask(code).body
+
+    # ---- what is done with the answers
+
+    def _take_topics(self, store: Any, body: bytes) -> None:
+        store.topic_table.replace(_object(TOPICS, body))
+
+    def _take_groups(self, store: Any, body: bytes) -> None:
+        store.group_table.replace(_object(GROUPS, body))
+
+    def _take_offsets(self, store: Any, body: bytes) -> None:
+        if store.offsets.take_over(_object(OFFSETS, body)):
+            store.offsets.flush()
+
+    def _take_delays(self, store: Any, body: bytes) -> None:
+        content = _object(DELAYS, body)
+        content["offsetTable"] = table = dict(sorted(int_keys(content.get("offsetTable", {})).items()))
+        if not all(type(offset) is int for offset in table.values()):
+            raise ValueError(f"an offset of a delay level is no number: {table!r:.200}")
+        self._delays.save(content)
+
+    def _take_modes(self, store: Any, body: bytes) -> None:
+        if body:
+            self._modes.save(_object(MODES, body))
+
+    def _take_metrics(self, store: Any, body: bytes) -> None:
+        if body and store.options.timer_wheel_enable:
+            self._metrics.save(_object(TIMER_METRICS, body))
+
+    def _take_check(self, store: Any, body: bytes) -> None:
+        """The slave has no timer log. So it keeps the number of its own queue at 0, as a Java slave that has read nothing."""
+        if not store.options.timer_wheel_enable or len(body) < CHECK.size:
+            return
+        try:
+            check = CHECK.unpack_from(body)
+        except struct.error as error:
+            raise ValueError(str(error)) from None
+        if min(check) < 0:
+            raise ValueError(f"a number of the timer's is below 0: {check}")
+        if any(check):
+            self._files.make_dirs(os.path.join(self._path, "config"))
+            copy_check(self._files, self._path, check)
+
+
+def _object(code: int, body: bytes) -> dict[str, Any]:
+    try:
+        found = parse_json(body.decode())
+    except ValueError as error:
+        raise ValueError(f"the answer to request {code} is no JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise ValueError(f"the answer to request {code} is no JSON object: {found!r:.80}")
+    return found

@@ -1,0 +1,1 @@
+"""A slave that becomes a master."""

@@ -1,0 +1,155 @@
+"""A slave's directory becomes a master's: promote(). RocketMQ has no such step: an operator edits broker.conf, and what the
+slave knows more, or less, than the old master shows later.
+
+The order of the steps is what makes it safe to die in any of them, twice. (1) Nobody has the directory open, and the old master
+does not answer. (2) The store opens as a slave without a master: recovery cuts a torn end, dispatch completes the queues,
+everything is flushed. (3) Every file that changes is copied to .salvage/. (4) Offsets of groups and of delay levels that lie
+behind the end of their queue come back to it, and what the old master had delivered of timer messages counts as delivered. (5)
+config/replica.json says "master". Before (5) the directory is a slave's and the next call does all of it again; (4) changes
+nothing the second time. Behind (5) it is a master's. Control plane; one thread.
+"""
+import os
+import socket
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from rmq_store.base.io._io import IoTable
+from rmq_store.base.io.files import ControlFiles, open_regular
+from rmq_store.codec.delay import SCHEDULE_TOPIC
+from rmq_store.errors import MasterAlive, NotASlave, StoreLocked, StoreStateError, illegal
+from rmq_store.events import Event, emit
+from rmq_store.log.recovery import lockfile
+from rmq_store.log.recovery.places import root_of
+from rmq_store.log.recovery.salvage import keep
+from rmq_store.remoting.client import split_address
+from rmq_store.replication.mark import Mark, read_mark, write_mark
+from rmq_store.services.consumer.config_file import ConfigFile
+from rmq_store.services.delay.service import delay_offsets
+from rmq_store.services.timer.service import promote_check
+from rmq_store.store import MessageStore
+from rmq_store.upkeep.promoting.delays import delivered
+
+__all__ = ["Promotion", "promote"]
+
+ROLES = "master", "sync_master"
+PROBE_S = 3.0
+FILES = ("replica.json", "consumerOffset.json", "lmqConsumerOffset.json", "delayOffset.json", "timercheck")
+
+
+class Promotion(NamedTuple):
+    """What promote() did.
+
+    path: the directory. role: what it is now. master: the HA address of the old master, "" where nobody knew it.
+    min_log_offset, max_log_offset: the log that is there; messages that the old master stored at max_log_offset or behind it
+    are missing. moved: (group, topic, queue id, offset before, offset now) of groups whose offset lay behind the end of a
+    queue. kept: paths of the copies of the files that changed.
+    """
+
+    path: str
+    role: str
+    master: str
+    min_log_offset: int
+    max_log_offset: int
+    moved: list[tuple[str, str, int, int, int]]
+    kept: list[str]
+
+
+def promote(path: str | bytes | os.PathLike[Any], *, to: str = "master", force: bool = False,
+            _io: IoTable | None = None, **options: Any) -> Promotion:
+    """Makes the slave in directory `path` a master. Returns what it did, when that is durable.
+
+    to: "master" or "sync_master": the role in which you open it next, which the directory remembers. force: also while the old
+    master answers, and also for a directory that says nothing of a role, as that of a Java broker. options: those of
+    MessageStore.open, where the directory needs some. Nobody may have the directory open. A call that died is begun anew.
+    Raises MasterAlive, NotASlave, StoreLocked, ArgumentIllegal, and what MessageStore.open raises. Thread-safety: one call at a
+    time for a directory. """
+    root = root_of(path)
+    if to not in ROLES:
+        raise illegal("to", to, "give 'master' or 'sync_master'")
+    if not os.path.isdir(root):
+        raise FileNotFoundError(2, "not a message store: the directory does not exist (is its disk mounted?)", root)
+    mark = read_mark(root)
+    if lockfile.in_use(root):
+        locked = StoreLocked(root, lockfile.holder(os.path.join(root, "lock")))
+        locked.add_note("a slave that `rmqstore follow` or `rmqstore serve` has open cannot become a master: stop that "
+                        "process first")
+        raise locked
+    if not force:
+        if mark is None:
+            raise NotASlave(root, "it has no config/replica.json, which a slave of this library writes")
+        if mark.role == to:
+            raise NotASlave(root, f"it was promoted to {to} before")
+        for address in dict.fromkeys((mark.master, mark.broker)):
+            if address and _answers(address):
+                raise MasterAlive(root, address)
+    given = {name: value for name, value in options.items() if name not in ("role", "brokerRole", "ha_listen", "haListenPort")}
+    io = _io if _io is not None else IoTable()
+    with MessageStore.open(root, must_exist=True, _services=False, _io=io, role="slave", **given) as store:
+        done = _promote(store, ControlFiles(io), to, mark)
+    emit(Event.PROMOTED, path=root, master=done.master or "an unknown master", role=to, offset=done.max_log_offset)
+    return done
+
+
+def _promote(store: MessageStore, files: ControlFiles, to: str, mark: Mark | None) -> Promotion:
+    """Steps 2 to 5; the store holds the lock of the directory."""
+    root = store.path
+    store.flush()
+    if not store.wait_dispatched(600):
+        raise StoreStateError(f"the queues of {root} are not complete after 600 s: run the command again")
+    kept = [keep(files, root, f"promotion-{name}", data) for name, data in _before(root)]
+    moved = _move_offsets(store)
+    _move_delays(store, files)
+    promote_check(files, root, store.min_log_offset, store.max_log_offset)
+    master, broker = (mark.master, mark.broker) if mark is not None else ("", "")
+    write_mark(files, root, Mark(to, master, broker, files.wall_ms()))
+    return Promotion(root, to, master, store.min_log_offset, store.max_log_offset, moved, kept)
+
+
+def _before(root: str) -> list[tuple[str, bytes]]:
+    found = []
+    for name in FILES:
+        with suppress(FileNotFoundError), open(os.path.join(root, "config", name), "rb", opener=open_regular) as file:
+            found.append((name, file.read()))
+    return found
+
+
+def _move_offsets(store: MessageStore) -> list[tuple[str, str, int, int, int]]:
+    """A group that had read messages which never came here would pass over the first new ones at their offsets."""
+    moved = []
+    for (topic, group), queues in store.offsets.table().items():
+        for queue_id, offset in queues.items():
+            end = store.max_offset(topic, queue_id)
+            if offset > end:
+                store.offsets.commit(group, topic, queue_id, end)
+                moved.append((group, topic, queue_id, offset, end))
+    if moved:
+        store.offsets.flush()
+    return sorted(moved)
+
+
+def _move_delays(store: MessageStore, files: ControlFiles) -> None:
+    """What the old master had delivered of delayed messages counts as delivered; and no level is ahead of its queue, or its
+    first new messages would not be delivered."""
+    before = delay_offsets(files, store.path)
+    now = delivered(store, before)
+    now = {level: min(offset, store.max_offset(SCHEDULE_TOPIC, level - 1)) for level, offset in now.items()}
+    if now != before:
+        files.make_dirs(os.path.join(store.path, "config"))
+        file = ConfigFile(files, store.path, "delayOffset.json")
+        content = file.load(lambda found: dict(found)) or {}
+        file.save(content | {"offsetTable": dict(sorted(now.items()))})
+
+
+def _answers(address: str) -> bool:
+    """Whether somebody accepts a connection there."""
+    try:
+        host, port = split_address(address)
+    except ValueError:
+        return False
+    try:
+        with socket.create_connection((host, port), timeout=PROBE_S):
+            return True
+    except OSError:
+        return False
+
+

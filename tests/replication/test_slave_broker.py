@@ -1,0 +1,210 @@
+"""A broker that is a slave: its name server, what it answers, and what it refuses."""
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmq_store import Broker, MessageStore, promote
+from rmq_store.errors import ConfigError
+from rmq_store.namesrv.routes import Routes
+from rmq_store.remoting.loop import Loop
+from rmq_store.replication.mark import read_mark
+from tests.broker.peer import Peer
+from tests.replication.pairs import SMALL, caught_up, joined
+from tests.replication.test_metadata import FAST, copied, follower, leader
+from tests.soon import until
+
+
+def slave_broker(path: Path, names: str, **more: object) -> Broker:
+    return Broker.open(path, namesrv=names, namesrv_listen=None, brokerRole="SLAVE", brokerId=1, **{**SMALL, **FAST, **more})
+
+
+@pytest.fixture
+def pair(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[tuple[Broker, Broker]]:
+    """A master with a name server, and a slave that learns of the master there."""
+    more: dict[str, Any] = getattr(request, "param", {})
+    with leader(tmp_path / "m", **more) as m, slave_broker(tmp_path / "s", m.namesrv_address, **more) as s:
+        joined(m.store)
+        yield m, s
+
+
+def test_a_slave_learns_its_master_from_the_name_server(pair: tuple[Broker, Broker]) -> None:
+    m, s = pair
+    with Peer(m.address) as peer, Peer(m.namesrv_address) as names:
+        peer.put("T")
+        caught_up(s.store, m.store)
+        state = s.store.replication()
+        assert (state.master, state.broker) == (m.store.replication().address, m.address)
+        route = json.loads(names.ask(105, topic="T").body)
+        assert route["brokerDatas"][0]["brokerAddrs"] == {"0": m.address, "1": s.address}
+        assert json.loads(names.ask(106).body)["brokerAddrTable"]["broker-a"]["brokerAddrs"] == {"0": m.address, "1": s.address}
+        copied(s.store)
+        assert s.store.topic_table.get("T") is not None
+
+
+def test_a_slave_refuses_what_changes_its_store(pair: tuple[Broker, Broker]) -> None:
+    _, s = pair
+    with Peer(s.address) as peer:
+        sent = peer.put("New")
+        assert (sent.code, "is a slave" in sent.remark) == (14, True)
+        assert peer.put("New", properties={"TRAN_MSG": "true", "PGROUP": "P"}, f=4).code == 14
+        assert peer.ask(36, group="G", offset=0, delayLevel=0).code == 14
+        assert peer.ask(37, producerGroup="P", tranStateTableOffset=0, commitLogOffset=0, commitOrRollback=8).code == 11
+        assert json.loads(peer.ask(28).body)["table"]["brokerRole"] == "SLAVE"
+        assert b"brokerId=1\n" in peer.ask(26).body
+    assert s.store.topic_table.get("New") is None
+
+
+def test_a_master_answers_a_slave_on_both_ports(tmp_path: Path) -> None:
+    with leader(tmp_path / "m") as m, leader(tmp_path / "old", compat="4.9") as old:
+        for broker, codes, others in ((m, (21, 43, 45, 201, 402, 60, 61), ()), (old, (21, 43, 45, 201), (402, 60, 61))):
+            for address in (broker.address, broker.fast_address):
+                with Peer(address) as peer:
+                    assert [peer.ask(code).code for code in codes] == [0] * len(codes)
+                    assert [peer.ask(code).code for code in others] == [3] * len(others)
+
+
+def pull(peer: Peer, offset: int = 0, **more: object) -> tuple[int, str, int]:
+    """(code, suggested broker, bytes) of a pull that is not held."""
+    answer = peer.pull("G", "T", offset=offset, bits=4, subscription="*", **more)
+    return answer.code, answer.ext["suggestWhichBrokerId"], len(answer.body)
+
+
+def test_a_slave_without_slave_reads(pair: tuple[Broker, Broker]) -> None:
+    m, s = pair
+    with Peer(m.address) as to_master, Peer(s.address) as to_slave:
+        to_master.put("T")
+        caught_up(s.store, m.store)
+        copied(s.store)
+        assert pull(to_slave) == (20, "0", 0)
+        assert pull(to_slave, 1) == (20, "0", 0)
+
+
+@pytest.mark.parametrize("pair", [{"slaveReadEnable": True, "compat": compat} for compat in ("4.9", "5.x")], indirect=True)
+def test_a_slave_with_slave_reads(pair: tuple[Broker, Broker]) -> None:
+    """What a consumer does at each: PullMessageProcessor of 4.9.8 and of 5.3.3."""
+    m, s = pair
+    modern = m.store.options.compat == "5.x"
+    with Peer(m.address) as to_master, Peer(s.address) as to_slave:
+        for _ in range(3):
+            to_master.put("T")
+        caught_up(s.store, m.store)
+        copied(s.store)
+        code, suggested, size = pull(to_slave)
+        assert (code, suggested) == (0, "0") and size > 0           # the rest is in memory: back to the master
+        assert pull(to_slave, 3)[:2] == ((20 if modern else 19), "0")
+        assert pull(to_slave, 99)[:2] == (20, "0")                  # no event, and no correction: the master knows better
+        for broker in pair:
+            broker.store.reconfigure(memory_ratio_pct=0)            # everything is far behind the end, but for the last message
+        assert pull(to_slave, maxMsgNums=1)[:2] == (0, "1")
+        assert pull(to_master, maxMsgNums=1)[:2] == (0, "1")
+        m.store.group_table.set("G", whichBrokerWhenConsumeSlowly=3)
+        assert pull(to_master, maxMsgNums=1)[:2] == (0, "3")
+        m.store.reconfigure(memory_ratio_pct=40)
+        m.store.group_table.set("G", brokerId=2)
+        assert pull(to_master, maxMsgNums=1)[:2] == (0, "2")
+    assert m.store.max_offset("OFFSET_MOVED_EVENT", 0) == s.store.max_offset("OFFSET_MOVED_EVENT", 0) == 0
+
+
+def test_a_master_suggests_nobody_without_slave_reads(pair: tuple[Broker, Broker]) -> None:
+    m, _ = pair
+    m.store.reconfigure(memory_ratio_pct=0)
+    with Peer(m.address) as peer:
+        for _ in range(3):
+            peer.put("T")
+        m.store.wait_dispatched(10)
+        assert pull(peer, maxMsgNums=1)[:2] == (0, "0")
+
+
+class Names:
+    """A name server that outlives a master."""
+
+    def __init__(self) -> None:
+        routes = Routes()
+        self.loop = Loop("127.0.0.1", 0, routes.answer, routes.gone)
+        self.address = f"127.0.0.1:{self.loop.address[1]}"
+        self.thread = threading.Thread(target=self.loop.serve)
+
+    def __enter__(self) -> "Names":
+        self.thread.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.loop.stop()
+        self.thread.join()
+
+
+def test_consumers_find_a_slave_whose_master_is_gone(tmp_path: Path) -> None:
+    with Names() as names:
+        with leader(tmp_path / "m", namesrv=names.address, namesrv_listen=None) as m, Peer(m.address) as peer:
+            until(lambda: asks(names, 106)["brokerAddrTable"] != {}, 20_000)
+            s = slave_broker(tmp_path / "s", names.address, slaveReadEnable=True)
+            joined(m.store)
+            peer.put("T")
+            caught_up(s.store, m.store)
+            copied(s.store)
+        with s, Peer(s.address) as peer:
+            s._registration.changed()           # it registers every 30 s
+            until(lambda: s._core.master_address == "", 20_000)
+            assert asks(names, 105, topic="T")["brokerDatas"][0]["brokerAddrs"] == {"1": s.address}
+            assert pull(peer)[0] == 0
+            held = peer.ask_pull("G", "T", offset=1, bits=6, subscription="*", suspend=50)
+            assert peer.answer(held).code == 19
+
+
+def test_another_slave_follows_the_promoted_one(tmp_path: Path) -> None:
+    """It learns the new addresses from the name server, and its log goes on."""
+    with Names() as names:
+        given = {"namesrv": names.address, "namesrv_listen": None}
+        with leader(tmp_path / "m", **given) as m, Peer(m.address) as peer:
+            first = follower(tmp_path / "first", m)
+            until(lambda: asks(names, 106)["brokerAddrTable"] != {}, 20_000)
+            second = slave_broker(tmp_path / "second", names.address)
+            until(lambda: sum(r.offset >= 0 for r in m.store.replicas()) == 2, 20_000)
+            peer.put("T", b"one")
+            for s in (first, second.store):
+                caught_up(s, m.store)
+            copied(first)
+            first.close()
+        promote(tmp_path / "first", **SMALL)
+        with second, leader(tmp_path / "first", **given) as m, Peer(m.address) as peer:
+            until(lambda: asks(names, 106)["brokerAddrTable"]["broker-a"]["brokerAddrs"].get("0") == m.address, 20_000)
+            second._registration.changed()
+            until(lambda: second.store.replication().master == m.store.replication().address, 20_000)
+            joined(m.store)
+            peer.put("T", b"two")
+            caught_up(second.store, m.store)
+            assert [bytes(x.body) for x in second.store.scan("T")] == [b"one", b"two"]
+            assert second.store.replication().broker == m.address
+            assert read_mark(second.store.path).master == m.store.replication().address
+
+
+def asks(names: Names, code: int, **ext: object) -> dict:
+    with Peer(names.address) as peer:
+        return json.loads(peer.ask(code, **ext).body)
+
+
+def test_options_of_a_slave(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="give ha_master='host:port'"):
+        MessageStore.open(tmp_path / "none", role="slave", **SMALL)
+    assert not (tmp_path / "none").exists()
+    with pytest.raises(ConfigError, match="brokerId is 0"):
+        Broker.open(tmp_path / "a", brokerRole="SLAVE", haMasterAddress="127.0.0.1:1", **SMALL)
+    with pytest.raises(ConfigError, match="nobody tells its master"):
+        Broker.open(tmp_path / "b", brokerRole="SLAVE", brokerId=1, **SMALL)
+    with Broker.open(tmp_path / "c", brokerId=5, **SMALL) as broker, Peer(broker.namesrv_address) as names:
+        table = json.loads(names.ask(106).body)["brokerAddrTable"]
+        assert table["broker-a"]["brokerAddrs"] == {"0": broker.address}
+
+
+def test_a_slave_with_given_addresses(tmp_path: Path) -> None:
+    with leader(tmp_path / "m") as m, Broker.open(
+            tmp_path / "s", brokerRole="SLAVE", brokerId=2, haMasterAddress=m.store.replication().address,
+            ha_master_broker=m.address, **{**SMALL, **FAST}) as s:
+        joined(m.store)
+        m.store.put("T", b"x")
+        caught_up(s.store, m.store)
+        until(lambda: s.store.replication().copied_ms is not None, 20_000)
