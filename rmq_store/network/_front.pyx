@@ -16,8 +16,9 @@ from libc.stdlib cimport free
 from libc.string cimport memcpy
 
 from rmq_store.access.waiting._wait cimport StoreWait
-from rmq_store.base.io._sync cimport rmq_load
+from rmq_store.base.io._sync cimport rmq_load, rmq_publish
 
+from rmq_store.network._access cimport access_grant, access_tell, access_trust
 from rmq_store.network._consumers cimport consumers_forget, consumers_heard, consumers_remember
 from rmq_store.network._net cimport (RMQ_CLOSED, RMQ_FRAME, RMQ_OPENED, RMQ_TLS, RMQ_TLS_ONLY, RMQ_TLS_TOO, rmq_address,
                                      rmq_given, rmq_item, rmq_net, rmq_net_adopt, rmq_net_child, rmq_net_counts,
@@ -168,7 +169,8 @@ cdef class Front:
         answered without Python. facts: `offsets`, the rows of the store's ConsumerOffsets, without which offsets are Python's;
         `version`, `region`, `trace_on` of answers, `cluster` in stored properties,
         `long_polling`, `short_polling_ms`; `held_of_one`, pulls that are held for one connection; `wait_in_send_queue_ms`, how
-        long a send may wait for room, or for Python, before it is answered "busy"; `pass_all`: Python answers everything. The
+        long a send may wait for room, or for Python, before it is answered "busy"; `signed`: requests need a signature, and
+        Python answers those that `accounts`, `fresh`, `grant` and `trust` do not tell of. The
         end of the store ends the front. Raises ValueError, StoreClosed, OSError."""
         cdef rmq_service service
         cdef int rc
@@ -180,8 +182,6 @@ cdef class Front:
         self.service = service_new(store, self._connections_max, facts)
         self.service.net = self.net
         service_serve(self.service, &service)
-        if facts.get("pass_all"):
-            service.request = NULL
         rc = rmq_net_use(self.net, &service)
         if rc < 0:
             raise OSError(-rc, os.strerror(-rc), "the network thread")
@@ -261,6 +261,28 @@ cdef class Front:
         if self.service == NULL or <uint32_t> connection >= self._connections_max:
             return 0.0
         return consumers_heard(self.service, connection) / 1e9
+
+    def accounts(self, int64_t generation, rows):
+        """The accounts by which requests are signed, from the next round on: (accessKey, secretKey), both bytes. generation: of
+        the rules; no others have it. What was granted by other rules does not hold any more. Any thread, as the next ones."""
+        if self.service != NULL and self.service.access != NULL:
+            access_tell(self.service.access, rows, generation)
+
+    def fresh(self, int64_t until_ns):
+        """The rules were compared with their file, and count until then (monotonic). Later requests go to Python."""
+        if self.service != NULL and self.service.access != NULL:
+            rmq_publish(&self.service.access.fresh_until, until_ns)
+
+    def grant(self, int64_t generation, str key, str topic, group):
+        """By these rules the account may read the topic as the group (str), or send to it (None)."""
+        if self.service != NULL and self.service.access != NULL:
+            access_grant(self.service.access, generation, key.encode(), topic.encode(),
+                         None if group is None else group.encode())
+
+    def trust(self, int64_t generation, uint64_t connection):
+        """By these rules the address of the connection with this id needs no signature."""
+        if self.service != NULL and self.service.access != NULL:
+            access_trust(self.service.access, generation, connection)
 
     def serve(self):
         """Gives requests to Python until `stop`."""

@@ -7,10 +7,13 @@ cdef extern from "rmq_frame.h" nogil:
     ctypedef struct rmq_text:
         const char *at
         int32_t size
+    ctypedef struct rmq_field:
+        rmq_text name, value
     ctypedef struct rmq_frame:
         const unsigned char *start
         const unsigned char *body
         int32_t size, body_size, serialize, code, flag, opaque, version, fields
+        rmq_field *field
     bint rmq_text_is(rmq_text t, const char *name, size_t size)
 
     ctypedef struct rmq_send:
@@ -39,6 +42,21 @@ cdef extern from "rmq_frame.h" nogil:
     void rmq_answer_text(rmq_answer *a, const char *name, const char *value, int32_t size)
     void rmq_answer_integer(rmq_answer *a, const char *name, int64_t value)
     int32_t rmq_answer_end(rmq_answer *a, int32_t body_size)
+
+
+cdef extern from "rmq_sha1.h" nogil:
+    enum: RMQ_SHA1_SIZE, RMQ_SHA1_BASE64
+    ctypedef struct rmq_sha1:
+        pass
+    ctypedef struct rmq_hmac_key:
+        pass
+    bint rmq_sha1_fast()
+    void rmq_sha1_add(rmq_sha1 *s, const void *data, size_t n)
+    void rmq_hmac_key_make(rmq_hmac_key *key, const void *secret, size_t n, int fast)
+    void rmq_hmac_begin(rmq_sha1 *s, const rmq_hmac_key *key)
+    void rmq_hmac_end(rmq_sha1 *s, const rmq_hmac_key *key, unsigned char *out)
+    void rmq_sha1_base64(const unsigned char *digest, char *out)
+    bint rmq_bytes_same(const void *a, const void *b, size_t n)
 
 
 cdef extern from "rmq_net.h" nogil:
