@@ -5,7 +5,7 @@ the other fields in the order of their names, and of the body. `Access.check` is
 gets the answer that RocketMQ gives. Any thread.
 
 The rules are here alone. The network thread checks signatures itself, and answers a request if `check` has allowed the account
-the same topic and group before, by the same rules, within the last second. All other requests come here.
+the same topic and group before, by the same rules, within the last second. It asks for `look` once a second. All other requests come here.
 """
 import base64
 import hmac
@@ -61,7 +61,7 @@ class Access:
     def check(self, connection: Handle, frame: Frame) -> None:
         """connection: the client's, whose address may need no signature. Raises Refused."""
         if time.monotonic() >= self._due:
-            self._look()
+            self.look()
         generation, rules = self._generation, self._rules       # in this order: an older number grants nothing
         host = connection.peer.rpartition(":")[0].strip("[]")
         if any(white(host) for white in rules.white):
@@ -81,8 +81,8 @@ class Access:
             self._front.accounts(self._generation, [(account.access_key.encode(), account.secret_key) for account in accounts])
             self._front.fresh(int(self._due * 1e9))
 
-    def _look(self) -> None:
-        """Takes the rules anew if a file changed. What is wrong there is logged, and the rules stay."""
+    def look(self) -> None:
+        """Takes the rules anew if a file changed. What is wrong there is logged, and the rules stay. Any thread."""
         if not self._lock.acquire(blocking=False):
             return              # another request looks
         try:

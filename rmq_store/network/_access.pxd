@@ -34,7 +34,8 @@ cdef struct Trusted:
 cdef struct Access:
     Accounts *accounts          # the network thread's; NULL: Python checks all requests
     Accounts *next_accounts     # atomic: what Python has read since
-    int64_t fresh_until         # atomic: monotonic ns, behind which Python has to look whether the rules changed
+    int64_t fresh_until         # atomic: monotonic ns, behind which Python is asked whether the rules changed
+    int64_t asked_at            # the network thread's: the value of fresh_until at which it asked
     rmq_mutex lock              # of the rest
     Grant *grants
     Trusted *trusted            # by the slots of connections

@@ -11,7 +11,7 @@ from libc.string cimport memcmp, memcpy
 from rmq_store.base.io._sync cimport rmq_load, rmq_mutex_lock, rmq_mutex_try, rmq_mutex_unlock
 from rmq_store.network._net cimport (RMQ_SHA1_BASE64, RMQ_SHA1_SIZE, rmq_bytes_same, rmq_connection, rmq_connection_id,
                                      rmq_field, rmq_frame, rmq_hmac_begin, rmq_hmac_end, rmq_hmac_key_make, rmq_net,
-                                     rmq_net_now, rmq_sha1, rmq_sha1_add, rmq_sha1_base64, rmq_sha1_fast, rmq_text,
+                                     rmq_net_ask, rmq_net_now, rmq_sha1, rmq_sha1_add, rmq_sha1_base64, rmq_sha1_fast, rmq_text,
                                      rmq_text_is)
 from rmq_store.network._tables cimport text_hash
 
@@ -30,6 +30,7 @@ cdef enum:
     TEXT_MAX = 1024
 
 cdef uint32_t SEED = 2166136261u
+cdef int64_t PATIENCE_NS = 1_000_000_000
 
 
 # ---- what Python tells
@@ -266,9 +267,19 @@ cdef bint _signed(const Accounts *all, const rmq_frame *f, rmq_text *key, rmq_te
     return rmq_bytes_same(text, signature.at, RMQ_SHA1_BASE64)
 
 
+cdef bint _is_fresh(Access *a, rmq_net *net) noexcept nogil:
+    # Requests do not wait while Python looks, unless Python does not come to it.
+    cdef int64_t until = rmq_load(&a.fresh_until), now = rmq_net_now(net)
+    if now < until:
+        return True
+    if a.asked_at != until and rmq_net_ask(net) == 0:
+        a.asked_at = until
+    return now < until + PATIENCE_NS
+
+
 cdef bint access_allows(Access *a, rmq_net *net, rmq_connection *c, const rmq_frame *f) noexcept nogil:
     cdef rmq_text key, topic, group
-    if a.accounts == NULL or rmq_net_now(net) >= rmq_load(&a.fresh_until):
+    if a.accounts == NULL or not _is_fresh(a, net):
         return False
     if _trusted(a, rmq_connection_id(c)):
         return True

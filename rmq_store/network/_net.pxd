@@ -109,7 +109,7 @@ cdef extern from "rmq_net.h" nogil:
     void rmq_net_child(rmq_net *net)
     const rmq_net_counts *rmq_net_counts_of(const rmq_net *net)
 
-    enum: RMQ_OPENED, RMQ_FRAME, RMQ_CLOSED, RMQ_TLS
+    enum: RMQ_OPENED, RMQ_FRAME, RMQ_CLOSED, RMQ_TLS, RMQ_ASKED
     ctypedef struct rmq_item:
         uint64_t connection
         int64_t came_ns
@@ -135,6 +135,7 @@ cdef extern from "rmq_net.h" nogil:
     const rmq_address *rmq_connection_peer(const rmq_connection *c)
     void **rmq_connection_own(rmq_connection *c)
     int rmq_connection_pass(rmq_connection *c, const void *frame, int32_t size)
+    int rmq_net_ask(rmq_net *net)
     bint rmq_connection_settled(const rmq_connection *c)
     int rmq_connection_listener(const rmq_connection *c)
     int64_t rmq_connection_waited(const rmq_connection *c)
