@@ -5,7 +5,7 @@ the other fields in the order of their names, and of the body. `Access.check` is
 gets the answer that RocketMQ gives. Any thread.
 
 The rules are here alone. The network thread checks signatures itself, and answers a request if `check` has allowed the account
-the same topic and group before, by the same rules, within the last second. It asks for `look` once a second. All other requests come here.
+the same topic and group before, by the same rules. It asks for `look` once a second. All other requests come here.
 """
 import base64
 import hmac

@@ -1,5 +1,5 @@
-"""What the network thread answers by itself while requests need a signature: the same again that Python has allowed, and nothing
-else. The counts of its own answers tell who answered."""
+"""What the network thread answers by itself while requests need a signature: the same again that Python has allowed, and
+nothing else. The counts of its own answers tell who answered."""
 import json
 import struct
 

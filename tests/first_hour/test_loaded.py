@@ -71,8 +71,8 @@ def test_a_broker_loads_few_modules_and_one_shared_object(tmp_path):
 print(sum(name.startswith("rmq_store") for name in sys.modules), sum(not name.startswith("rmq_store") for name in sys.modules))
 print(*{line.split()[-1] for line in open("/proc/self/maps") if "/rmq_store/" in line and ".so" in line})
 """
-    done = subprocess.run([sys.executable, "-c", f"import sys\n{SERVE}{count}", str(tmp_path / "s")], capture_output=True, text=True,
-                          timeout=60)
+    done = subprocess.run([sys.executable, "-c", f"import sys\n{SERVE}{count}", str(tmp_path / "s")], capture_output=True,
+                          text=True, timeout=60)
     assert (done.returncode, done.stderr) == (0, "")
     numbers, shared = done.stdout.splitlines()
     ours, others = map(int, numbers.split())
