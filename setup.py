@@ -1,9 +1,11 @@
-"""Build of the Cython extensions: every rmq_store/**/_*.pyx is one, linked statically with liburing and libdeflate.
+"""Build of the extension modules: every rmq_store/**/_*.pyx is one. All are linked into one shared object,
+rmq_store._extensions, statically with liburing and libdeflate; rmq_store/modules.py finds them in it.
 
 Metadata is in pyproject.toml; here is only what needs a compiler. RMQ_STORE_DEBUG=1 is the one debug switch: Cython's bounds
 and None checks, C assertions (RMQ_DEBUG), -O1 and -g. Generated C stays under build/cython. Changing the switch, a flag or the
 Cython version throws away what was built before, so that no store ever runs half of each.
 """
+import concurrent.futures
 import hashlib
 import os
 import shlex
@@ -18,6 +20,7 @@ from setuptools.command.build_ext import build_ext
 
 DEBUG = os.environ.get("RMQ_STORE_DEBUG", "0") not in ("", "0")
 GENERATED = Path("build/cython")
+WHOLE = "rmq_store._extensions"
 FINGERPRINT = Path("build/fingerprint")
 
 # pkg-config name, archive, oldest release whose functions we call, Debian package
@@ -27,6 +30,7 @@ LIBRARIES = [("liburing", "liburing.a", "2.3", "liburing-dev"), ("libdeflate", "
 NATIVE = {"rmq_store.log.flush._ring": ["ring.c"], "rmq_store.queues.consumequeue._owner": ["queue_dirs.c"],
           "rmq_store.base.io._io": ["io.c", "guard.c", "probe_trace.c", "probe_gate.c", "probe_rules.c", "probe_calls.c",
                                    "probe_ring.c", "probe.c"],
+          "rmq_store.network._front": [f"../net/{path.name}" for path in sorted(Path("native/net").glob("*.c"))],
           "rmq_store.replication._master": ["../ha/ha.c", "../ha/ha_replica.c"]}
 # Headers of one room: no change of them builds the other rooms again.
 OWN = {"rmq_store.network.": "native/net", "rmq_store.replication.": "native/ha"}
@@ -45,13 +49,29 @@ COMPILE += [] if DEBUG or "-g" in shlex.split(os.environ.get("CFLAGS", "")) else
 LINK = ["-Wl,--exclude-libs,ALL", "-Wl,-z,relro,-z,now"]
 
 
+def init_of(name):
+    """The C function that begins a module. By the whole name, as modules of two rooms may be called alike."""
+    return "PyInit_" + name.replace(".", "_")
+
+
 def extension(path):
+    """One module, as Cython and the compiler see it."""
     name = ".".join(path.with_suffix("").parts)
     native = [f"native/src/{source}" for source in NATIVE.get(name, [])]
     own = [place for room, place in OWN.items() if name.startswith(room)]
-    return Extension(name, [str(path), *native], include_dirs=["native/include", *own, *HEADERS],
-                     depends=sorted(str(f) for place in ("native/include", *own) for f in Path(place).glob("*.[ch]")),
-                     extra_compile_args=COMPILE, extra_link_args=LINK)
+    macros = [] if name == WHOLE else [(f"PyInit_{path.stem}", init_of(name)), ("CYTHON_NO_PYINIT_EXPORT", "1")]
+    return Extension(name, [str(path), *native], include_dirs=["native/include", str(GENERATED), *own, *HEADERS],
+                     define_macros=macros,
+                     depends=sorted(str(f) for place in ("native/include", *own) for f in Path(place).glob("*.[ch]")))
+
+
+def modules():
+    return [extension(path) for path in sorted(Path("rmq_store").rglob("_*.pyx"))]
+
+
+def whole():
+    """What setuptools builds and copies: one shared object."""
+    return Extension(WHOLE, [source for module in modules() for source in module.sources])
 
 
 def output(*command):
@@ -107,6 +127,12 @@ def requirements():
     return archives, includes
 
 
+def is_older(made, sources):
+    """Whether a file is missing, or older than one of those that it is made of."""
+    made = Path(made)
+    return not made.is_file() or any(Path(source).stat().st_mtime > made.stat().st_mtime for source in sources)
+
+
 class BuildExt(build_ext):
     def finalize_options(self):
         super().finalize_options()
@@ -120,43 +146,52 @@ class BuildExt(build_ext):
             from Cython.Compiler.Errors import CompileError
         except ImportError:
             sys.exit("rmq_store cannot be built here:\n  - no Cython for this Python\nTry: pip install 'Cython>=3.1'")
-        self.discard_if_changed(f"{Cython.__version__} {compiler()} {DIRECTIVES} {COMPILE} {LINK} {archives}")
+        self.discard_if_changed(f"{Cython.__version__} {compiler()} {DIRECTIVES} {WHOLE} {COMPILE} {LINK} {archives}")
+        self.write_table([module.name for module in modules() if module.name != WHOLE])
         try:
-            made = cythonize(self.extensions, build_dir=str(GENERATED), nthreads=os.cpu_count(), quiet=True,
-                             compiler_directives=DIRECTIVES)
+            self.made = cythonize(modules(), build_dir=str(GENERATED), nthreads=os.cpu_count(), quiet=True,
+                                  compiler_directives=DIRECTIVES)
         except CompileError as e:  # the errors themselves are printed already
             sys.exit(f"Cython could not compile {e}")
-        by_name = {m.name: m for m in made}
-        for e in self.extensions:  # in place: setuptools has put attributes of its own on these
-            e.sources = by_name[e.name].sources
-            e.depends = sorted({*e.depends, *by_name[e.name].depends, *archives})
-            e.extra_objects = archives
-            e.include_dirs = [*e.include_dirs, *includes]
+        self.archives, self.includes = archives, includes
         super().run()
+
+    def write_table(self, names):
+        """The modules that the shared object has, for rmq_store/_extensions.pyx. A table that stays is not written again."""
+        lines = ["/* Made by setup.py: the modules of this build. */",
+                 *(f"extern PyObject *{init_of(name)}(void);" for name in names), "static const rmq_module rmq_modules[] = {",
+                 *(f'    {{"{name}", {init_of(name)}}},' for name in names), "    {NULL, NULL}", "};", ""]
+        path = GENERATED / "rmq_modules.h"
+        if not path.is_file() or path.read_text() != "\n".join(lines):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text("\n".join(lines))
 
     def build_extensions(self):
         # A Python that was built with an rpath of its own hands it to every extension; a wheel must not carry a path of
         # the machine it was made on.
         self.compiler.linker_so = [a for a in self.compiler.linker_so if not a.startswith("-Wl,-rpath")]
-        self.compile_shared()
-        super().build_extensions()
+        table = str(GENERATED / "rmq_modules.h")
+        with concurrent.futures.ThreadPoolExecutor(self.parallel) as threads:
+            jobs = [threads.submit(self.compiled, source, module, [table] if module.name == WHOLE else [])
+                    for module in self.made for source in module.sources]
+            objects = [job.result() for job in jobs]
+        target = self.get_ext_fullpath(WHOLE)
+        if self.force or is_older(target, [*objects, *self.archives]):
+            self.compiler.link_shared_object([*objects, *self.archives], target, extra_postargs=LINK,
+                                             export_symbols=[f"PyInit_{WHOLE.rpartition('.')[2]}"], build_temp=self.build_temp)
 
-    def compile_shared(self):
-        """Compiles what several extensions link, once and before them: they are built at the same time, and one would link
-        the object file that another is just writing."""
-        users = [e for e in self.extensions if e.name.startswith("rmq_store.network.")]
-        if users:
-            objects = self.compiler.compile(sorted(str(f) for f in Path("native/net").glob("*.c")), output_dir=self.build_temp,
-                                            include_dirs=["native/include", "native/net"], extra_postargs=COMPILE)
-        for e in users:
-            e.extra_objects = [*objects, *e.extra_objects]
+    def compiled(self, source, module, more):
+        """The object file of one C file, compiled if something that it depends on is newer. Several threads."""
+        (made,) = self.compiler.object_filenames([source], output_dir=self.build_temp)
+        if self.force or is_older(made, [source, *module.depends, *more]):
+            self.compiler.compile([source], output_dir=self.build_temp, macros=module.define_macros,
+                                  include_dirs=[*module.include_dirs, *self.includes], extra_postargs=COMPILE)
+        return made
 
     def discard_if_changed(self, settings):
-        for place in (Path(), Path(self.build_lib)):        # of a module that has another name by now
-            for made in (place / "rmq_store").rglob("_*.so"):
-                source = made.relative_to(place)
-                if not source.with_name(made.name.split(".")[0] + ".pyx").exists():
-                    made.unlink()
+        for place in (Path(), Path(self.build_lib)):        # of one module each: Python would take them for the new ones
+            for made in (place / "rmq_store").glob("*/**/_*.so"):
+                made.unlink()
         now = hashlib.sha256(settings.encode()).hexdigest()
         if FINGERPRINT.is_file() and FINGERPRINT.read_text() == now:
             return
@@ -171,4 +206,4 @@ class BuildExt(build_ext):
 
 if __name__ == "__main__":
     os.chdir(Path(__file__).resolve().parent)
-    setup(ext_modules=[extension(p) for p in sorted(Path("rmq_store").rglob("_*.pyx"))], cmdclass={"build_ext": BuildExt})
+    setup(ext_modules=[whole()], cmdclass={"build_ext": BuildExt})

@@ -7,6 +7,7 @@ import importlib
 import sys
 from typing import TYPE_CHECKING
 
+from rmq_store.modules import install as _install
 from rmq_store.version import VERSION as __version__
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ __all__ = ["AsyncBroker", "AsyncMessageStore", "BackupInfo", "Broker", "CopyResu
            "Promotion", "ScrubResult", "SqlFilter", "__version__", "advise", "backup", "check_backup", "copy_messages",
            "doctor",
            "export_lines", "import_lines", "list_backups", "origin_topic", "promote", "restore", "scrub", "verify"]
+
+_install()
 
 # A free-threaded Python turns its GIL on when it imports an extension, unless it was told never to: then what Python threads
 # share here has no guard.

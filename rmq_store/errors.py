@@ -22,8 +22,8 @@ A message that is stored, but not yet as durable as requested, is not an error: 
 """
 import os
 from errno import EDQUOT, ENOSPC
-from typing import NamedTuple
 
+from rmq_store.fields import NamedTuple
 from rmq_store.status import PutStatus
 
 __all__ = [

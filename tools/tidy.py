@@ -77,7 +77,7 @@ ROOMS = {
     "cli": ("the rmqstore command", "callers"),
 }
 # What every room may import; these may import only each other.
-COMMON = {"errors", "status", "events", "config", "version", "fields"}
+COMMON = {"errors", "status", "events", "config", "version", "fields", "modules", "_extensions"}
 # The package's own names, and what starts the command line: they may import everything.
 DOORS = {"rmq_store/__init__", "rmq_store/__main__"}
 

@@ -18,7 +18,9 @@ import psutil
 from rmq_store.bench.case import OURS
 from rmq_store.remoting.frame import Frame, encode
 
-INTEROP = Path(__file__).parents[2] / "tools" / "interop"
+ROOT = Path(__file__).parents[2]
+INTEROP = ROOT / "tools" / "interop"
+HEADERS = f"-I{ROOT / 'native' / 'include'}"
 REAL = {"rocketmq-4.9": "4.9.8", "rocketmq-5.x": "5.3.3"}
 SUBJECTS = (OURS, *REAL)
 START_S = 120.0
@@ -59,7 +61,8 @@ def compiled(base: Path, name: str) -> Path:
     """A program of this directory, built into `base`."""
     program, source = base / name, Path(__file__).with_name(f"{name}.c")
     if not program.exists():
-        subprocess.run(["cc", "-O2", "-std=gnu11", "-Wall", "-Wextra", "-Werror", "-o", program, source], check=True)
+        subprocess.run(["cc", "-O2", "-std=gnu11", "-Wall", "-Wextra", "-Werror", HEADERS, "-o", program, source],
+                       check=True)
     return program
 
 

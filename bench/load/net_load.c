@@ -1,8 +1,9 @@
 /* A load generator for a broker's front: many connections, each with a window of requests under way, in one thread and with
  * little work of its own, so that what it measures is the server.
  *
- *     net_load HOST PORT send|pull|other CONNECTIONS WINDOW SECONDS BODY_BYTES TOPIC QUEUES [BATCH]
+ *     net_load HOST PORT send|pull|other CONNECTIONS WINDOW SECONDS BODY_BYTES TOPIC QUEUES [BATCH [ACCESS_KEY SECRET_KEY]]
  *
+ * With a key each request is signed, as RocketMQ's AclClientRPCHook does.
  * Prints one line of JSON: requests, bad answers, seconds, good answers a second, the round trip's percentiles and the
  * processor time of this program for each request, in microseconds. */
 #define _GNU_SOURCE
@@ -13,6 +14,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "../../native/net/sha1.c"
 #include "net_peer.h"
 
 enum { WINDOW_MAX = 4096, READ_SIZE = 1 << 20, BUCKETS = 1 << 20 };
@@ -29,10 +31,38 @@ typedef struct connection {
     int under_way, writing;
 } connection;
 
-static const char *kind, *topic;
+static const char *kind, *topic, *access_key;
+static rmq_hmac_key secret_key;
 static char *body;
 static int body_size, queues, window, batch = 32;
 static int64_t requests, bad, messages, received, histogram[BUCKETS];
+
+/* The fields of a signature behind those of the header. `values`: of the other fields, in the order of their names. */
+static int sign(char *to, const char *values, size_t n, const char *data, size_t size) {
+    unsigned char digest[RMQ_SHA1_SIZE];
+    char text[RMQ_SHA1_BASE64];
+    rmq_sha1 s;
+    rmq_hmac_begin(&s, &secret_key);
+    rmq_sha1_add(&s, access_key, strlen(access_key));
+    rmq_sha1_add(&s, values, n);
+    rmq_sha1_add(&s, data, size);
+    rmq_hmac_end(&s, &secret_key, digest);
+    rmq_sha1_base64(digest, text);
+    return sprintf(to, ",\"AccessKey\":\"%s\",\"Signature\":\"%.*s\"", access_key, RMQ_SHA1_BASE64, text);
+}
+
+static int sign_send(const connection *c, char *to) {
+    char values[512];
+    int n = sprintf(values, "load%sTBW1024%d017000000000000UNIQ_KEY\0017F00000100002A9F0000000000%06x\002WAIT\001true\002"
+                    "TAGS\001TagA0falsefalse", topic, c->queue, c->opaque & 0xFFFFFF);
+    return sign(to, values, (size_t)n, body, (size_t)body_size);
+}
+
+static int sign_pull(const connection *c, char *to) {
+    char values[512];
+    int n = sprintf(values, "0loadTAG%d%d%ld0*150004%s", batch, c->queue, (long)c->next_offset, topic);
+    return sign(to, values, (size_t)n, NULL, 0);
+}
 
 static size_t frame(connection *c, unsigned char *to) {
     char *header = (char *)to + 8;
@@ -53,6 +83,7 @@ static size_t frame(connection *c, unsigned char *to) {
                     topic, c->queue, (long)c->next_offset, batch);
     else
         n = sprintf(header, "{\"code\":105,\"extFields\":{\"topic\":\"%s\"", topic);
+    if (access_key) n += strcmp(kind, "send") == 0 ? sign_send(c, header + n) : sign_pull(c, header + n);
     n += sprintf(header + n, end, c->opaque);
     int size = strcmp(kind, "send") == 0 ? body_size : 0;
     memcpy(header + n, body, (size_t)size);
@@ -151,6 +182,10 @@ int main(int argc, char **argv) {
     topic = argv[8];
     queues = atoi(argv[9]);
     if (argc > 10) batch = atoi(argv[10]);
+    if (argc > 12) {
+        access_key = argv[11];
+        rmq_hmac_key_make(&secret_key, argv[12], strlen(argv[12]), rmq_sha1_fast());
+    }
     body = malloc((size_t)body_size + 1);
     memset(body, 'x', (size_t)body_size);
     int epoll = epoll_create1(0);

@@ -2,13 +2,16 @@
 
 Sends of 1 KiB and pulls of 32, one at a time and pipelined, then with a Python thread beside them that never rests, which must
 not be seen: `other` are requests that Python answers, for comparison. The generator is one thread of another process, so on two
-processors the two share what there is. The processor time is that of the server's threads, user and system, by name.
+processors the two share what there is. At last the same sends and pulls with a signature each (aclEnable), which the generator
+makes as well. The processor time is that of the server's threads, user and system, by name.
 
     python -m bench.load.network --dir DIR --out bench/results/network.json
 """
 import json
 import subprocess
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,6 +26,8 @@ from rmq_store.network._front import Front
 TOPIC, QUEUES, BODY = "T", 8, 1024
 # what, connections, window
 LOADS = (("send", 1, 1), ("send", 16, 1), ("send", 16, 16), ("send", 64, 32), ("pull", 1, 1), ("pull", 16, 4), ("other", 1, 1))
+SIGNED = (("send", 1, 1), ("send", 16, 16), ("pull", 16, 4))
+KEY, SECRET = "benchmark", "of the network"
 BESIDE_BUSY = (("send", 1, 1), ("send", 16, 16), ("pull", 1, 1), ("other", 1, 1))
 
 Row = dict[str, Any]
@@ -41,18 +46,35 @@ def threads() -> dict[str, float]:
     return found
 
 
-def run(program: Path, front: Front, what: str, connections: int, window: int, seconds: float, busy: bool) -> Row:
+def run(program: Path, front: Front, what: str, connections: int, window: int, seconds: float, busy: bool = False,
+        signed: bool = False) -> Row:
     before = threads()
+    more = ("32", KEY, SECRET) if signed else ()
     out = subprocess.check_output([program, front.address[0], str(front.address[1]), what, str(connections), str(window),
-                                   str(seconds), str(BODY), TOPIC, str(QUEUES)], text=True)
-    row: Row = {"what": what, "connections": connections, "window": window, "busy_python": busy, **json.loads(out)}
+                                   str(seconds), str(BODY), TOPIC, str(QUEUES), *more], text=True)
+    row: Row = {"what": what, "connections": connections, "window": window, "busy_python": busy, "signed": signed,
+                **json.loads(out)}
     after = threads()
     row["cpu_us"] = {name: round((after[name] - before.get(name, 0.0)) * 1e6 / max(row["requests"], 1), 2)
                      for name in sorted(after) if name.startswith("rmq-") and after[name] - before.get(name, 0.0) > 0.01}
-    beside = " busy" if busy else "     "
+    beside = " busy  " if busy else " signed" if signed else "       "
     print(f"{what:6} {connections:3} x {window:3}{beside} {row['per_s']:9,.0f}/s  p50 {row['p50_us']:6.0f}"
           f"  p99 {row['p99_us']:7.0f} µs  CPU {row['cpu_us']} µs", flush=True)
     return row
+
+
+@contextmanager
+def serving(store: MessageStore, **facts: object) -> Iterator[Front]:
+    front = Front("127.0.0.1", 0, lambda _connection, frame: frame.answer(), lambda _connection: None)
+    front.use(store, **facts)
+    front.publish([(TOPIC, 6, QUEUES, QUEUES)], [("load", "", 0, ())])
+    server = threading.Thread(target=front.serve)
+    server.start()
+    try:
+        yield front
+    finally:
+        front.stop()
+        server.join()
 
 
 def measure(base: Path, seconds: float) -> list[Row]:
@@ -64,23 +86,21 @@ def measure(base: Path, seconds: float) -> list[Row]:
             pass
 
     with scratch(base) as place, MessageStore.open(place / "store", write_path="pool") as store:
-        front = Front("127.0.0.1", 0, lambda _connection, frame: frame.answer(), lambda _connection: None)
-        front.use(store)
-        front.publish([(TOPIC, 6, QUEUES, QUEUES)], [("load", "", 0, ())])
-        server = threading.Thread(target=front.serve)
-        server.start()
-        try:
-            rows = [run(program, front, *load, seconds, False) for load in LOADS]
+        with serving(store) as front:
+            rows = [run(program, front, *load, seconds) for load in LOADS]
             busy = threading.Thread(target=never_rests)
             busy.start()
             try:
-                return rows + [run(program, front, *load, seconds, True) for load in BESIDE_BUSY]
+                rows += [run(program, front, *load, seconds, busy=True) for load in BESIDE_BUSY]
             finally:
                 stop.set()
                 busy.join()
-        finally:
-            front.stop()
-            server.join()
+        with serving(store, signed=True) as front:
+            front.accounts(1, [(KEY.encode(), SECRET.encode())])
+            front.fresh(1 << 62)
+            front.grant(1, KEY, TOPIC, None)
+            front.grant(1, KEY, TOPIC, "load")
+            return rows + [run(program, front, *load, seconds, signed=True) for load in SIGNED]
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -92,7 +112,8 @@ def main(argv: list[str] | None = None) -> None:
     for _ in range(args.reps):
         with scratch(args.dir) as base:
             rows += repeated(partial(measure, base, args.seconds), again=not args.quick)
-    keep(args, rows, lambda r: (f"{r['what']}_{r['connections']}x{r['window']}{'_busy' if r['busy_python'] else ''}", "native"))
+    keep(args, rows, lambda r: (f"{r['what']}_{r['connections']}x{r['window']}{'_busy' if r['busy_python'] else ''}"
+                                f"{'_signed' if r['signed'] else ''}", "native"))
 
 
 if __name__ == "__main__":

@@ -13,13 +13,17 @@ static rmq_item *item_new(rmq_connection *c, int kind, const void *data, size_t 
     return item;
 }
 
-static void append(rmq_connection *c, rmq_item *item) {
-    rmq_net *net = c->net;
-    c->passed = ++net->passed_all;
+static void append_of_none(rmq_net *net, rmq_item *item) {
+    net->passed_all++;
     *net->passed_last = item;
     net->passed_last = &item->next;
     net->passed_count++;
     net->passed_bytes += item->size;
+}
+
+static void append(rmq_connection *c, rmq_item *item) {
+    append_of_none(c->net, item);
+    c->passed = c->net->passed_all;
 }
 
 static rmq_opened facts(const rmq_connection *c) {
@@ -81,6 +85,17 @@ rmq_done queue_pass(rmq_connection *c, const void *frame, int32_t size) {
 
 int rmq_connection_pass(rmq_connection *c, const void *frame, int32_t size) {
     return queue_pass(c, frame, size) == RMQ_DONE ? 0 : -1;
+}
+
+int rmq_net_ask(rmq_net *net) {
+    rmq_item *item = full(net, 0) ? NULL : malloc(sizeof *item);
+    if (item == NULL) return -1;
+    *item = (rmq_item){.came_ns = net->now, .kind = RMQ_ASKED};
+    rmq_mutex_lock(&net->passed_lock);
+    append_of_none(net, item);
+    rmq_mutex_unlock(&net->passed_lock);
+    rmq_event_wake(&net->passed);
+    return 0;
 }
 
 void queue_farewell(rmq_connection *c) {

@@ -71,9 +71,9 @@ void rmq_net_child(rmq_net *net);       /* in a child of fork: closes its copies
 const rmq_net_counts *rmq_net_counts_of(const rmq_net *net);
 
 /* ---- any thread */
-enum rmq_item_kind { RMQ_OPENED, RMQ_FRAME, RMQ_CLOSED, RMQ_TLS };
+enum rmq_item_kind { RMQ_OPENED, RMQ_FRAME, RMQ_CLOSED, RMQ_TLS, RMQ_ASKED };
 /* What was passed on. OPENED comes before the first frame of a connection, its data are an rmq_opened; CLOSED comes after the
- * last, for each connection that was OPENED. */
+ * last, for each connection that was OPENED. ASKED has no connection: the service asks its owner to look at something. */
 typedef struct rmq_opened {
     rmq_address peer, local;
     int listener;
@@ -110,6 +110,8 @@ const rmq_address *rmq_connection_peer(const rmq_connection *c);
 void **rmq_connection_own(rmq_connection *c);           /* two words of the service's, NULL at first */
 /* Passes on a frame of the service's making as if the peer had sent it. 0; -1: there is no room. */
 int rmq_connection_pass(rmq_connection *c, const void *frame, int32_t size);
+/* Passes on ASKED. 0; -1: there is no room. */
+int rmq_net_ask(rmq_net *net);
 /* Whether everything of this peer that was passed on is served. What depends on that must not overtake it. Where several
  * threads take items these overtake each other, and this says no more than that so many are served. */
 int rmq_connection_settled(const rmq_connection *c);

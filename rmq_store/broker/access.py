@@ -3,6 +3,9 @@
 A request carries AccessKey and Signature. The latter is Base64 of HMAC-SHA1, under the account's secretKey, of the values of
 the other fields in the order of their names, and of the body. `Access.check` is asked before any processor. What it refuses
 gets the answer that RocketMQ gives. Any thread.
+
+The rules are here alone. The network thread checks signatures itself, and answers a request if `check` has allowed the account
+the same topic and group before, by the same rules. It asks for `look` once a second. All other requests come here.
 """
 import base64
 import hmac
@@ -14,7 +17,8 @@ from typing import Any
 
 from rmq_store.broker.acl_file import PUB, SUB, Account, Rules, acl_files, read_rules
 from rmq_store.broker.codes import RETRY, Code
-from rmq_store.broker.request import Refused, json_body
+from rmq_store.broker.front import NativeFront
+from rmq_store.broker.request import Handle, Refused, json_body
 from rmq_store.errors import ConfigError
 from rmq_store.remoting.frame import Frame
 
@@ -26,6 +30,8 @@ UNIQUE = "_UNIQUE_KEY_QUERY"        # clients of 4.9.8 and later sign this field
 TRACE = "RMQ_SYS_TRACE_TOPIC"
 # make, change and delete topics and groups, and change options
 ADMIN = frozenset((17, 25, 200, 207, 215))
+SENDS, READS = (10, 310, 320), (11, 361, 15)
+GRANTED = frozenset((*SENDS, *READS))
 EXCEPTION = "org.apache.rocketmq.acl.common.AclException: "
 log = logging.getLogger("rmq_store.broker")
 
@@ -39,27 +45,44 @@ class Access:
         self._lock = threading.Lock()
         self._due = time.monotonic() + LOOK_S
         self._problem = ""
+        self._front: NativeFront | None = None
         try:
             self._files = acl_files(path)
-            self._rules = read_rules(self._files)
+            self._rules, self._generation = read_rules(self._files), 1
         except OSError as error:
             raise ConfigError(f"aclEnable is on, and {path} cannot be read: {error.strerror}; make the file, or name another "
                               "by aclFile") from None
 
-    def check(self, peer: str, frame: Frame) -> None:
-        """peer: host:port of the client. Raises Refused."""
+    def tell(self, front: NativeFront) -> None:
+        """Before `front` serves: it learns the accounts now, and from `check` what they may do."""
+        self._front = front
+        self._tell_accounts()
+
+    def check(self, connection: Handle, frame: Frame) -> None:
+        """connection: the client's, whose address may need no signature. Raises Refused."""
         if time.monotonic() >= self._due:
-            self._look()
-        rules = self._rules
-        host = peer.rpartition(":")[0].strip("[]")
+            self.look()
+        generation, rules = self._generation, self._rules       # in this order: an older number grants nothing
+        host = connection.peer.rpartition(":")[0].strip("[]")
         if any(white(host) for white in rules.white):
+            if self._front is not None:
+                self._front.trust(generation, connection.id)
             return
         account = _signed(rules, host, frame)
         if account is not None:
             _check_permissions(account, frame)
+            if self._front is not None and frame.code in GRANTED:
+                self._front.grant(generation, account.access_key, _topic(frame), frame.ext.get("consumerGroup", "")
+                                  if frame.code in READS else None)
 
-    def _look(self) -> None:
-        """Takes the rules anew if a file changed. What is wrong there is logged, and the rules stay."""
+    def _tell_accounts(self) -> None:
+        if self._front is not None:
+            accounts = self._rules.accounts.values()
+            self._front.accounts(self._generation, [(account.access_key.encode(), account.secret_key) for account in accounts])
+            self._front.fresh(int(self._due * 1e9))
+
+    def look(self) -> None:
+        """Takes the rules anew if a file changed. What is wrong there is logged, and the rules stay. Any thread."""
         if not self._lock.acquire(blocking=False):
             return              # another request looks
         try:
@@ -67,12 +90,16 @@ class Access:
             files = acl_files(self._path)
             if files != self._files or self._problem:
                 self._rules, self._files, self._problem = read_rules(files), files, ""
+                self._generation += 1
+                self._tell_accounts()
                 log.info("the rules of %s were read again: %d accounts", self._path, len(self._rules.accounts))
         except (ConfigError, OSError) as error:
             if str(error) != self._problem:
                 self._problem = str(error)
                 log.error("the ACL rules stay as they were: %s", error)
         finally:
+            if self._front is not None:
+                self._front.fresh(int(self._due * 1e9))
             self._lock.release()
 
 
@@ -121,13 +148,13 @@ def _check_permissions(account: Account, frame: Frame) -> None:
 def _resources(frame: Frame) -> Iterator[tuple[str, int]]:
     """(topic, or %RETRY%group, what the request does with it)."""
     ext, code = frame.ext, frame.code
-    if code in (10, 310, 320):
-        topic = ext.get("topic" if code == 10 else "b", "")
+    if code in SENDS:
+        topic = _topic(frame)
         yield topic, SUB if topic.startswith(RETRY) else PUB      # a consumer puts back what failed
     elif code == 36:
         yield RETRY + ext.get("group", ""), SUB
-    elif code in (11, 361, 15):
-        yield ext.get("topic", ""), SUB
+    elif code in READS:
+        yield _topic(frame), SUB
         yield RETRY + ext.get("consumerGroup", ""), SUB
     elif code == 12:
         yield ext.get("topic", ""), SUB
@@ -136,6 +163,10 @@ def _resources(frame: Frame) -> Iterator[tuple[str, int]]:
             yield RETRY + ext.get("consumerGroup", ""), SUB
     elif code == 34:
         yield from _of_heartbeat(frame)
+
+
+def _topic(frame: Frame) -> str:
+    return frame.ext.get("b" if frame.code in (310, 320) else "topic", "")
 
 
 def _of_heartbeat(frame: Frame) -> Iterator[tuple[str, int]]:

@@ -8,10 +8,11 @@ import ipaddress
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from rmq_store.broker.codes import RETRY
 from rmq_store.errors import ConfigError
+from rmq_store.fields import NamedTuple
 
 __all__ = ["DENY", "PUB", "SUB", "Account", "Address", "Rules", "acl_files", "read_rules"]
 

@@ -5,9 +5,9 @@ Thread-safety: every method; one lock, and nothing is sent under it.
 import functools
 import threading
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
 
 from rmq_store.broker.request import Handle
+from rmq_store.fields import NamedTuple
 from rmq_store.filter._program import SqlFilter
 
 __all__ = ["TAG", "Client", "Clients", "ConsumerGroup", "Subscription", "subscription_of"]

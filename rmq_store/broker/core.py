@@ -123,7 +123,7 @@ class Processors:
         self._counts[counted] = self._counts.get(counted, 0) + 1
         if self._core.access is not None:
             try:
-                self._core.access.check(connection.peer, frame)
+                self._core.access.check(connection, frame)
             except Refused as refused:
                 return self._core.dressed(request.answer(refused.code, refused.remark))
         processor, slow = self._table.get(frame.code, (_not_supported, False))

@@ -4,10 +4,11 @@ Nothing here is on a request's way: it reads counters, positions and histograms 
 """
 import time
 from collections import deque
-from typing import Any, NamedTuple
+from typing import Any
 
 from rmq_store.base.histogram._histogram import Histogram
 from rmq_store.broker.core import Core
+from rmq_store.fields import NamedTuple
 from rmq_store.services.consumer.progress import Lag
 from rmq_store.store import MessageStore
 

@@ -87,6 +87,19 @@ class NativeFront:
         """When (time.monotonic) the network thread last answered a heartbeat of the connection; 0.0: never."""
         return self._network.heard(connection)
 
+    def accounts(self, generation: int, rows: Iterable[tuple[bytes, bytes]]) -> None:
+        """Who signs requests. This and the next three: see network._front.Front."""
+        self._network.accounts(generation, rows)
+
+    def fresh(self, until_ns: int) -> None:
+        self._network.fresh(until_ns)
+
+    def grant(self, generation: int, key: str, topic: str, group: str | None) -> None:
+        self._network.grant(generation, key, topic, group)
+
+    def trust(self, generation: int, connection: int) -> None:
+        self._network.trust(generation, connection)
+
     def serve(self) -> None:
         self._thread = start_thread(self._network.serve, "rmq-broker-front")
 

@@ -30,7 +30,10 @@ class Known:
         options = core.options
         front.use(core.store, version=core.version, region=options["regionId"], trace_on=options["traceOn"],
                   cluster=options["brokerClusterName"], offsets=self._offsets(),
-                  wait_in_send_queue_ms=options["waitTimeMillsInSendQueue"], pass_all=core.access is not None)
+                  wait_in_send_queue_ms=options["waitTimeMillsInSendQueue"], signed=core.access is not None,
+                  on_stale=None if core.access is None else core.access.look)
+        if core.access is not None:
+            core.access.tell(front)
         self.keep()
         for table in self._tables:      # a program changes them without a request
             table.listeners.append(self.look)

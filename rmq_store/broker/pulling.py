@@ -2,7 +2,6 @@
 import logging
 import threading
 import time
-from typing import NamedTuple
 
 from rmq_store.access.reader._get import GetResult
 from rmq_store.base.machine.limits import memory_limit
@@ -12,6 +11,7 @@ from rmq_store.broker.core import Core, Processor
 from rmq_store.broker.holding import Held
 from rmq_store.broker.request import Refused, Request, body_of
 from rmq_store.errors import FilterIllegal, RmqStoreError
+from rmq_store.fields import NamedTuple
 from rmq_store.remoting.frame import FRAME_MAX, Frame
 from rmq_store.status import GetStatus
 

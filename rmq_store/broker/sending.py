@@ -5,7 +5,7 @@ stored order of properties is that of a broker's HashMap.
 """
 import threading
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from rmq_store.access.writer._put_many import PutManyResult
 from rmq_store.broker.codes import DEAD, FAQ, NO_SEND, PERM_READ, PERM_WRITE, PUT_ANSWERS, RETRY, Code
@@ -15,6 +15,7 @@ from rmq_store.broker.topics import Topic, any_queue, topic_problem
 from rmq_store.codec.properties import decode_properties
 from rmq_store.codec.timer import TIMER_NAMES
 from rmq_store.errors import DurabilityError, PutError, RmqStoreError, StoreStateError, WheelTimerMsgIllegal
+from rmq_store.fields import NamedTuple
 from rmq_store.remoting.frame import Frame
 from rmq_store.services.transaction.half import encoded_as_a_broker
 from rmq_store.status import PutStatus

@@ -7,10 +7,11 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from rmq_store.broker.codes import DEAD, NO_SEND, PERM_INHERIT, PERM_READ, PERM_WRITE, RETRY
 from rmq_store.broker.options import BrokerOptions
+from rmq_store.fields import NamedTuple
 from rmq_store.services.cleaning.removing import is_system_topic
 from rmq_store.services.consumer.tables import GroupTable, TopicTable, queue_type
 from rmq_store.store import MessageStore

@@ -107,6 +107,11 @@ class _Parser(argparse.ArgumentParser):
             file.flush()
 
 
+def load(name: str) -> Any:
+    """The module of a command."""
+    return importlib.import_module(f"rmq_store.cli.{MODULES.get(name, name)}")
+
+
 def build_parser(only: str | None = None) -> argparse.ArgumentParser:
     """The parser of all commands, or of `only` one: a command should not pay for the others. A name that is none: the parser of
     all, without their arguments."""
@@ -117,7 +122,7 @@ def build_parser(only: str | None = None) -> argparse.ArgumentParser:
     for name, what in COMMANDS.items():
         if only in COMMANDS and name != only:
             continue
-        module = importlib.import_module(f"rmq_store.cli.{MODULES.get(name, name)}") if only in (None, name) else None
+        module = load(name) if only in (None, name) else None
         command = commands.add_parser(name, help=what, description=what[:1].upper() + what[1:] + ".", epilog=epilog(name),
                                       formatter_class=_Help)
         if module is not None:

@@ -2,9 +2,11 @@
 
 Imports nothing of the store before that, as such an import takes a tenth of a second. The main thread only.
 """
+import gc
 import os
 import signal
 import sys
+from collections.abc import Callable
 from types import FrameType
 
 from rmq_store.cli.exits import INTERRUPTED
@@ -16,16 +18,27 @@ def main() -> int:
     before = signal.getsignal(signal.SIGINT)
     if before is signal.default_int_handler:        # in a shell's background it is ignored, and stays so
         signal.signal(signal.SIGINT, _leave)        # nothing is open yet: there is nothing to close
-    from rmq_store.cli.main import COMMANDS
-    from rmq_store.cli.main import main as run
-    if sys.argv[1:2] and sys.argv[1] in COMMANDS:       # --help and --version do not wait for it
-        import rmq_store.store  # noqa: F401
+    run = _loaded()
     try:
         if before is signal.default_int_handler:
             signal.signal(signal.SIGINT, before)
         return run()
     except KeyboardInterrupt:
         return INTERRUPTED
+
+
+def _loaded() -> Callable[[], int]:
+    """The command line, and what the command of this process needs of the store. All of that stays, so that the collector of
+    garbage, which would look through it ten times meanwhile, rests."""
+    gc.disable()
+    from rmq_store.cli.main import COMMANDS, load
+    from rmq_store.cli.main import main as run
+    if sys.argv[1:2] and sys.argv[1] in COMMANDS:       # --help and --version do not wait for it
+        import rmq_store.store  # noqa: F401
+        load(sys.argv[1])
+    gc.freeze()
+    gc.enable()
+    return run
 
 
 def streams() -> None:

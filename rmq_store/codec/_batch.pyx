@@ -2,12 +2,12 @@
 
 Pure functions; any thread that holds the GIL. Expansion writes every record once, straight into the result.
 """
-from typing import NamedTuple
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport int64_t
 
 from rmq_store.errors import MessageIllegal, PropertiesSizeExceeded, exceeds
+from rmq_store.fields import NamedTuple
 
 from rmq_store.codec._codec cimport RecordSource
 from rmq_store.codec._layout cimport PROPERTIES_SIZE_MAX

@@ -6,12 +6,12 @@ The queue entry of such a record carries the delivery time in place of the tags 
 Source: CommitLog.asyncPutMessage (4.9.8), HookUtils.transformDelayLevelMessage (5.3.3), ScheduleMessageService.
 """
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 from rmq_store.codec._layout import FLAG_TRANSACTION, TRANSACTION_COMMIT
 from rmq_store.codec._properties import decode_properties, encode_properties
 from rmq_store.codec.layout import Compat
 from rmq_store.errors import MessageIllegal
+from rmq_store.fields import NamedTuple
 
 __all__ = ["DELAY_LEVELS_MS", "SCHEDULE_TOPIC", "TIMER_NAMES", "Rewritten", "delay_rewrite", "deliver_timestamp",
            "parse_delay_level", "with_delay_level"]

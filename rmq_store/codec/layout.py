@@ -23,10 +23,11 @@ All integers are big-endian and signed. Source: CommitLog, MessageExtEncoder, Co
 IndexFile, StoreCheckpoint, MessageDecoder of Apache RocketMQ 4.9.8 and 5.3.3.
 """
 import zlib
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from rmq_store.codec import _layout as c
 from rmq_store.codec.message_id import host_text
+from rmq_store.fields import NamedTuple
 
 Compat = Literal["4.9", "5.x"]  # whose rules to follow where the versions differ
 

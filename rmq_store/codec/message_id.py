@@ -12,10 +12,10 @@ import itertools
 import os
 import time
 from functools import lru_cache
-from typing import NamedTuple
 
 from rmq_store.config.values import ip_bytes, ip_text
 from rmq_store.errors import MessageIllegal
+from rmq_store.fields import NamedTuple
 
 __all__ = ["MessageId", "UniqueId", "UniqueIdFactory", "create_message_id", "decode_message_id",
            "decode_unique_id", "host_bytes", "host_text", "java_ip_text", "split_host"]

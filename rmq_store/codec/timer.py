@@ -10,12 +10,13 @@ import itertools
 import math
 import os
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from rmq_store.codec._properties import decode_properties, encode_properties
 from rmq_store.codec.delay import TIMER_NAMES, with_delay_level
 from rmq_store.codec.layout import Compat
 from rmq_store.errors import MessageIllegal, WheelTimerMsgIllegal, WheelTimerNotEnable, exceeds
+from rmq_store.fields import NamedTuple
 
 __all__ = ["BROKER_NAME", "RECALL_BODY", "RECALL_TAG", "TIMER_NAMES", "TIMER_TOPIC", "Recall", "delete_key", "recall_handle",
            "recall_message", "recall_of", "timed_messages", "timer_rewrite", "with_delay"]

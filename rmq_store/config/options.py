@@ -5,9 +5,9 @@ something reads it; RocketMQ's other names are in upstream.py. Source: MessageSt
 """
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import NamedTuple
 
 from rmq_store.config import values
+from rmq_store.fields import NamedTuple
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 INT_MAX = (1 << 31) - 1         # Java's int: the largest file RocketMQ can map

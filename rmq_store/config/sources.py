@@ -5,10 +5,11 @@ Called once per open, by the opening thread. A profile and our configuration fil
 """
 import os
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from rmq_store.config.properties import parse
 from rmq_store.errors import ConfigError
+from rmq_store.fields import NamedTuple
 
 __all__ = ["ENVIRONMENT", "Source", "environment", "profile", "profile_names", "read_config", "user_profiles"]
 

@@ -1,9 +1,9 @@
 """Node -> the tables of a program (_program.pxd): steps, names of properties, literals. Any thread.
 
 No step leads backwards, so a program ends after as many steps as it has, and how deep its stack grows is known beforehand."""
-from typing import NamedTuple
 
 from rmq_store.errors import FilterIllegal
+from rmq_store.fields import NamedTuple
 from rmq_store.filter.expression import (
     Cast,
     Chain,

@@ -16,10 +16,11 @@ from libc.stdlib cimport free
 from libc.string cimport memcpy
 
 from rmq_store.access.waiting._wait cimport StoreWait
-from rmq_store.base.io._sync cimport rmq_load
+from rmq_store.base.io._sync cimport rmq_load, rmq_publish
 
+from rmq_store.network._access cimport access_grant, access_tell, access_trust
 from rmq_store.network._consumers cimport consumers_forget, consumers_heard, consumers_remember
-from rmq_store.network._net cimport (RMQ_CLOSED, RMQ_FRAME, RMQ_OPENED, RMQ_TLS, RMQ_TLS_ONLY, RMQ_TLS_TOO, rmq_address,
+from rmq_store.network._net cimport (RMQ_ASKED, RMQ_CLOSED, RMQ_FRAME, RMQ_OPENED, RMQ_TLS, RMQ_TLS_ONLY, RMQ_TLS_TOO, rmq_address,
                                      rmq_given, rmq_item, rmq_net, rmq_net_adopt, rmq_net_child, rmq_net_counts,
                                      rmq_net_counts_of, rmq_net_drop, rmq_net_free, rmq_net_limits, rmq_net_listen, rmq_net_new,
                                      rmq_net_send, rmq_net_served, rmq_net_start, rmq_net_stop, rmq_net_stopped, rmq_net_take,
@@ -109,7 +110,7 @@ cdef class Front:
     cdef StoreWait _store
     cdef object _offsets            # whose table the service reads
     cdef int64_t _connections_max
-    cdef object _on_close, _on_tls
+    cdef object _on_close, _on_tls, _on_stale
     cdef list _on_request
     cdef dict _connections          # id -> FrontConnection: of those that were passed on
     cdef object _stopping           # Lock
@@ -168,7 +169,8 @@ cdef class Front:
         answered without Python. facts: `offsets`, the rows of the store's ConsumerOffsets, without which offsets are Python's;
         `version`, `region`, `trace_on` of answers, `cluster` in stored properties,
         `long_polling`, `short_polling_ms`; `held_of_one`, pulls that are held for one connection; `wait_in_send_queue_ms`, how
-        long a send may wait for room, or for Python, before it is answered "busy"; `pass_all`: Python answers everything. The
+        long a send may wait for room, or for Python, before it is answered "busy"; `signed`: requests need a signature, and
+        Python answers those that `accounts`, `fresh`, `grant` and `trust` do not tell of; `on_stale`: see `fresh`. The
         end of the store ends the front. Raises ValueError, StoreClosed, OSError."""
         cdef rmq_service service
         cdef int rc
@@ -176,12 +178,10 @@ cdef class Front:
             raise ValueError("a front takes one store, before it serves")
         store._hubs.add(self)           # a close() that begins from here on finds this front; what began before is seen
         store._check_open()
-        self._store, self._offsets = store, facts.get("offsets")
+        self._store, self._offsets, self._on_stale = store, facts.get("offsets"), facts.get("on_stale")
         self.service = service_new(store, self._connections_max, facts)
         self.service.net = self.net
         service_serve(self.service, &service)
-        if facts.get("pass_all"):
-            service.request = NULL
         rc = rmq_net_use(self.net, &service)
         if rc < 0:
             raise OSError(-rc, os.strerror(-rc), "the network thread")
@@ -262,6 +262,29 @@ cdef class Front:
             return 0.0
         return consumers_heard(self.service, connection) / 1e9
 
+    def accounts(self, int64_t generation, rows):
+        """The accounts by which requests are signed, from the next round on: (accessKey, secretKey), both bytes. generation: of
+        the rules; no others have it. What was granted by other rules does not hold any more. Any thread, as the next ones."""
+        if self.service != NULL and self.service.access != NULL:
+            access_tell(self.service.access, rows, generation)
+
+    def fresh(self, int64_t until_ns):
+        """The rules were compared with their file, and count until then (monotonic). The first request behind that lets a thread
+        that serves call `on_stale()` of `use`; where that tells nothing for a second, requests go to Python."""
+        if self.service != NULL and self.service.access != NULL:
+            rmq_publish(&self.service.access.fresh_until, until_ns)
+
+    def grant(self, int64_t generation, str key, str topic, group):
+        """By these rules the account may read the topic as the group (str), or send to it (None)."""
+        if self.service != NULL and self.service.access != NULL:
+            access_grant(self.service.access, generation, key.encode(), topic.encode(),
+                         None if group is None else group.encode())
+
+    def trust(self, int64_t generation, uint64_t connection):
+        """By these rules the address of the connection with this id needs no signature."""
+        if self.service != NULL and self.service.access != NULL:
+            access_trust(self.service.access, generation, connection)
+
     def serve(self):
         """Gives requests to Python until `stop`."""
         cdef rmq_item *item
@@ -303,6 +326,9 @@ cdef class Front:
                 c.on_request = self._on_request[opened.listener]
                 self._connections[number] = c
                 return None
+            if kind == RMQ_ASKED:
+                self._ask()
+                return None
             if kind == RMQ_TLS:
                 memcpy(&given, item.data, sizeof(rmq_given))
                 self._give(given.fd, PyBytes_FromStringAndSize(<const char *> &given.from_, sizeof(rmq_opened)))
@@ -335,6 +361,13 @@ cdef class Front:
             _log.exception("an answer to %s failed", c.peer)
             c.close()
         return 0
+
+    def _ask(self):
+        try:
+            if self._on_stale is not None:
+                self._on_stale()
+        except Exception:
+            _log.exception("looking at the accounts failed")
 
     def _give(self, fd, origin):
         try:

@@ -7,10 +7,13 @@ cdef extern from "rmq_frame.h" nogil:
     ctypedef struct rmq_text:
         const char *at
         int32_t size
+    ctypedef struct rmq_field:
+        rmq_text name, value
     ctypedef struct rmq_frame:
         const unsigned char *start
         const unsigned char *body
         int32_t size, body_size, serialize, code, flag, opaque, version, fields
+        rmq_field *field
     bint rmq_text_is(rmq_text t, const char *name, size_t size)
 
     ctypedef struct rmq_send:
@@ -39,6 +42,21 @@ cdef extern from "rmq_frame.h" nogil:
     void rmq_answer_text(rmq_answer *a, const char *name, const char *value, int32_t size)
     void rmq_answer_integer(rmq_answer *a, const char *name, int64_t value)
     int32_t rmq_answer_end(rmq_answer *a, int32_t body_size)
+
+
+cdef extern from "rmq_sha1.h" nogil:
+    enum: RMQ_SHA1_SIZE, RMQ_SHA1_BASE64
+    ctypedef struct rmq_sha1:
+        pass
+    ctypedef struct rmq_hmac_key:
+        pass
+    bint rmq_sha1_fast()
+    void rmq_sha1_add(rmq_sha1 *s, const void *data, size_t n)
+    void rmq_hmac_key_make(rmq_hmac_key *key, const void *secret, size_t n, int fast)
+    void rmq_hmac_begin(rmq_sha1 *s, const rmq_hmac_key *key)
+    void rmq_hmac_end(rmq_sha1 *s, const rmq_hmac_key *key, unsigned char *out)
+    void rmq_sha1_base64(const unsigned char *digest, char *out)
+    bint rmq_bytes_same(const void *a, const void *b, size_t n)
 
 
 cdef extern from "rmq_net.h" nogil:
@@ -91,7 +109,7 @@ cdef extern from "rmq_net.h" nogil:
     void rmq_net_child(rmq_net *net)
     const rmq_net_counts *rmq_net_counts_of(const rmq_net *net)
 
-    enum: RMQ_OPENED, RMQ_FRAME, RMQ_CLOSED, RMQ_TLS
+    enum: RMQ_OPENED, RMQ_FRAME, RMQ_CLOSED, RMQ_TLS, RMQ_ASKED
     ctypedef struct rmq_item:
         uint64_t connection
         int64_t came_ns
@@ -117,6 +135,7 @@ cdef extern from "rmq_net.h" nogil:
     const rmq_address *rmq_connection_peer(const rmq_connection *c)
     void **rmq_connection_own(rmq_connection *c)
     int rmq_connection_pass(rmq_connection *c, const void *frame, int32_t size)
+    int rmq_net_ask(rmq_net *net)
     bint rmq_connection_settled(const rmq_connection *c)
     int rmq_connection_listener(const rmq_connection *c)
     int64_t rmq_connection_waited(const rmq_connection *c)

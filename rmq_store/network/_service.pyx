@@ -2,12 +2,13 @@
 import os
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
-from libc.stdint cimport int64_t
+from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 
 from rmq_store.access.waiting._wait cimport StoreWait
 from rmq_store.access.writer._ahead cimport ahead_add, ahead_start, ahead_stop
+from rmq_store.network._access cimport access_allows, access_begin, access_free, access_new
 from rmq_store.network._consumers cimport heartbeat_request, query_request, update_request
 from rmq_store.network._net cimport RMQ_PASS, rmq_connection, rmq_connection_listener, rmq_done, rmq_frame, rmq_service
 from rmq_store.network._pulls cimport pull_request, pulls_arrived, pulls_closed, pulls_stop, pulls_tick
@@ -32,9 +33,16 @@ cdef enum:
     FLUSHED, ARRIVED            # eventfds of the network thread
 
 
+cdef bint _is_hot(int32_t code) noexcept nogil:
+    return (code == 310 or code == 11 or code == 320 or code == 10 or code == 361 or code == 15 or code == 14 or code == 34)
+
+
 cdef rmq_done _request(void *ctx, rmq_connection *c, const rmq_frame *f) noexcept nogil:
-    if rmq_connection_listener(c) != 0:
+    cdef Service *s = <Service *> ctx
+    if rmq_connection_listener(c) != 0 or not _is_hot(f.code):
         return RMQ_PASS
+    if s.access != NULL and (f.code == 34 or not access_allows(s.access, s.net, c, f)):
+        return RMQ_PASS         # a heartbeat names what it needs in its body: Python reads it
     if f.code == 310 or f.code == 10:
         return send_request(<Service *> ctx, c, f)
     if f.code == 320:
@@ -55,6 +63,8 @@ cdef void _begin(void *ctx) noexcept nogil:
     if service_look(<void **> &s.next_tables) != NULL:
         tables_free(s.tables)
         s.tables = <Tables *> service_swap(<void **> &s.next_tables, NULL)
+    if s.access != NULL:
+        access_begin(s.access)
 
 
 cdef void _turn(void *ctx) noexcept nogil:
@@ -119,6 +129,8 @@ cdef Service *service_new(StoreWait store, int64_t connections_max, object facts
         s.beats = <Beat *> calloc(connections_max, sizeof(Beat))
         if s.beats == NULL:
             raise MemoryError("network thread")
+        if facts.get("signed"):
+            s.access = access_new(connections_max)
         s.group_offsets = &rows.table if rows is not None else NULL
         s.sink.fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         s.hub_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
@@ -190,6 +202,7 @@ cdef void service_free(Service *s) noexcept nogil:
     tables_free(s.next_tables)
     free(s.waiting)
     free(s.beats)
+    access_free(s.access)
     if s.sink.fd >= 0:
         close(s.sink.fd)
     if s.hub_fd >= 0:

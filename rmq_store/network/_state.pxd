@@ -8,6 +8,7 @@ from rmq_store.base.io._sync cimport rmq_mutex
 from rmq_store.codec._record cimport RecordArgs
 from rmq_store.log.commitlog._log cimport Log
 from rmq_store.log.dispatch._dispatch cimport Dispatcher
+from rmq_store.network._access cimport Access
 from rmq_store.network._net cimport rmq_net
 from rmq_store.network._tables cimport Tables
 from rmq_store.queues.consumequeue._queue cimport Queue, QueueTable
@@ -116,6 +117,7 @@ cdef struct Service:
     Tables *tables
     Tables *next_tables         # atomic: what Python has made since
     int64_t generation          # of the tables that Python made last: under the GIL
+    Access *access              # NULL: requests need no signature
     # ---- consumers
     OffsetTable *group_offsets  # NULL: they are Python's
     rmq_mutex beats_lock

@@ -6,13 +6,14 @@ the control thread logs.
 import errno
 import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from rmq_store.base.io._lock import StoreLock
 from rmq_store.base.io.files import ControlFiles
 from rmq_store.config.load import Options
 from rmq_store.errors import ConfigError, StoreClosed
 from rmq_store.events import Event, emit
+from rmq_store.fields import NamedTuple
 from rmq_store.replication._master import Master
 from rmq_store.replication._slave import Slave
 from rmq_store.replication.mark import Mark, read_mark, write_mark

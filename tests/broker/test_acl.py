@@ -11,6 +11,7 @@ from rmq_store.broker.acl_file import PUB, SUB, read_rules
 from rmq_store.remoting.frame import BINARY
 from tests.broker.peer import Peer
 from tests.broker.signer import Signer
+from tests.soon import until
 
 yaml = pytest.importorskip("yaml")
 
@@ -192,26 +193,46 @@ def test_answers_of_clients_need_no_signature(guarded, user):
 
 
 def test_the_file_is_read_again(tmp_path, rules, caplog, monkeypatch):
-    monkeypatch.setattr(access, "LOOK_S", 0.0)
+    monkeypatch.setattr(access, "LOOK_S", 3600.0)
     with guard(tmp_path, rules) as broker, Signer(broker.address, "RocketMQ", "12345678a") as user:
         change_the_file(broker, rules, user, caplog)
 
 
 def change_the_file(broker, rules, user, caplog):
-    rules.write_text(RULES.replace("topicC=SUB", "topicC=PUB"))
+    def write(text):
+        rules.write_text(text)
+        broker._core.access.look()
+
+    write(RULES.replace("topicC=SUB", "topicC=PUB"))
     assert user.put("topicC").code == 0
-    rules.write_text("accounts: [")
+    write("accounts: [")
     assert user.put("topicC").code == 0
     os.unlink(rules)
+    broker._core.access.look()
     assert user.put("topicC").code == 0
     assert sum("rules stay as they were" in r.message for r in caplog.records) == 2
-    rules.write_text(RULES)
+    write(RULES)
     refused(user.put("topicC"), "No default permission for topic:topicC")
-    rules.write_text(RULES.replace("12345678a", "changed7"))
+    assert user.put("topicB").code == 0
+    write(RULES.replace("12345678a", "changed7"))
     refused(user.put("topicB"), "Check signature failed for accessKey=RocketMQ")
-    rules.write_text("globalWhiteRemoteAddresses: ['127.0.0.1']\n")
+    write("globalWhiteRemoteAddresses: ['127.0.0.1']\n")
     with Peer(broker.address) as peer:
-        assert peer.put("anything").code == 0
+        native = broker._front.requests()[310]
+        for _ in range(3):
+            assert peer.put("anything").code == 0
+        assert broker._front.requests()[310] == native + 2      # the first one made the topic, and told of the address
+        write(RULES)
+        refused(peer.put("anything"), "No accessKey is configured")
+
+
+def test_requests_ask_for_a_look_at_the_file(tmp_path, rules, monkeypatch):
+    """No other request than those that the network thread answers: it asks, and Python looks."""
+    monkeypatch.setattr(access, "LOOK_S", 0.0)
+    with guard(tmp_path, rules) as broker, Signer(broker.address, "RocketMQ", "12345678a") as user:
+        assert user.put("topicB").code == user.put("topicB").code == 0
+        rules.write_text(RULES.replace("topicB=PUB|SUB", "topicB=SUB"))
+        until(lambda: user.put("topicB").code == 1)
 
 
 def test_the_page_shows_no_messages(tmp_path, rules):

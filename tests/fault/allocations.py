@@ -17,6 +17,7 @@ import sys
 import tempfile
 
 import rmq_store
+from rmq_store._extensions import NAMES
 from rmq_store.base.io._io import ProbeIo
 from rmq_store.errors import RmqStoreError
 from tests.conftest import held
@@ -87,9 +88,9 @@ def main() -> None:
     shim = ctypes.CDLL(sys.argv[1])
     directory, config = sys.argv[2], (sys.argv[3], sys.argv[4], sys.argv[5])
     logging.getLogger("rmq_store").setLevel(logging.CRITICAL)
-    for module in pkgutil.walk_packages(rmq_store.__path__, "rmq_store."):
-        if ".spark" not in module.name and not module.name.endswith("__main__"):
-            importlib.import_module(module.name)        # which of them a life needs is not ours to know
+    for name in [module.name for module in pkgutil.walk_packages(rmq_store.__path__, "rmq_store.")] + sorted(NAMES):
+        if ".spark" not in name and not name.endswith("__main__"):
+            importlib.import_module(name)               # which of them a life needs is not ours to know
     found: dict[str, list[str]] = {}
     n = 1 - WARM_UP             # the first lives make what the process keeps
     while n < N_MAX:

@@ -49,6 +49,9 @@ ELSEWHERE = {"rmq_store.aio", "rmq_store.metrics", "rmq_store.spark", "rmq_store
              "rmq_store.services.backup", "rmq_store.services.integrity.scrubbing", "rmq_store.services.integrity.verification"}
 
 
+MODULES_MAX, OTHERS_MAX = 280, 112        # each one costs a third of a millisecond before a broker serves
+
+
 @pytest.mark.parametrize(("code", "unused"), [
     (IMPORT, DEAR | ELSEWHERE | LARGE | {"tomllib", "importlib.resources", "importlib.metadata", "ssl", "socket"}),
     (HELP, DEAR | {"importlib.resources", "rmq_store.store", "rmq_store.access", "rmq_store.opened", "rmq_store.log"}),
@@ -61,3 +64,17 @@ def test_what_is_not_used_is_not_loaded(tmp_path, code, unused):
     code = f"import sys\n{code}\nprint(*sorted({unused!r} & {{*sys.modules}}), file=sys.stderr)"
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path / "s")], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (0, "\n")
+
+
+def test_a_broker_loads_few_modules_and_one_shared_object(tmp_path):
+    count = """
+print(sum(name.startswith("rmq_store") for name in sys.modules), sum(not name.startswith("rmq_store") for name in sys.modules))
+print(*{line.split()[-1] for line in open("/proc/self/maps") if "/rmq_store/" in line and ".so" in line})
+"""
+    done = subprocess.run([sys.executable, "-c", f"import sys\n{SERVE}{count}", str(tmp_path / "s")], capture_output=True,
+                          text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+    numbers, shared = done.stdout.splitlines()
+    ours, others = map(int, numbers.split())
+    assert ours <= MODULES_MAX and others <= OTHERS_MAX, "load the new module where it is first used"
+    assert len(shared.split()) == 1

@@ -29,6 +29,7 @@ from random import Random
 from typing import Any
 
 import rmq_store
+from rmq_store._extensions import NAMES
 from tests.fuzz.actions import ALLOWED, READERS, WRITERS, Case, Finding, told, write
 from tests.fuzz.cases import Base, build, choose, load_base, make_base, wipe
 from tests.fuzz.judge import Must, differs, snapshot
@@ -219,10 +220,11 @@ def _import_all() -> None:
     """The checkout, or Python itself, may be closed to nobody."""
     importlib.import_module("tomllib")
     for package in (rmq_store, encodings):
-        for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
-            if not module.name.endswith("__main__"):
+        names = [module.name for module in pkgutil.walk_packages(package.__path__, package.__name__ + ".")]
+        for name in names + sorted(NAMES if package is rmq_store else ()):
+            if not name.endswith("__main__"):
                 with suppress(ImportError):
-                    importlib.import_module(module.name)
+                    importlib.import_module(name)
 
 
 def _base(directory: Path, name: str) -> Base:

@@ -1,5 +1,5 @@
-"""Faults of native code, planted where they were: a copy of this checkout in which an extension or two are built with the old
-lines back. The ordinary build knows nothing of it.
+"""Faults of native code, planted where they were: a copy of this checkout in which a module or two are built with the old lines
+back. The ordinary build knows nothing of it.
 
     python -m tests.trace.planted RUN DIR COUNT     runs on the rmq_store that is first on its path; prints JSON: the rules that
                                                     its traces break, and how many runs it took
@@ -29,10 +29,10 @@ __all__ = ["MARK", "ROLL", "Ended", "SourcePlant", "run_in", "schedules"]
 CHECKOUT = Path(__file__).resolve().parents[2]
 COPIED = ("rmq_store", "native", "setup.py", "pyproject.toml", "README.md", "LICENSE", "LICENSES", "NOTICE")
 BUILD = """
-import pathlib, sys, setup
-paths, sys.argv = sys.argv[1:], ["setup.py", "-q", "build_ext", "--inplace"]
-setup.BuildExt.discard_if_changed = lambda self, settings: None     # the others stay as they are
-setup.setup(ext_modules=[setup.extension(pathlib.Path(path)) for path in paths], cmdclass={"build_ext": setup.BuildExt})
+import sys, setup
+sys.argv = ["setup.py", "-q", "build_ext", "--inplace"]
+setup.BuildExt.discard_if_changed = lambda self, settings: None     # the other modules stay as they are
+setup.setup(ext_modules=[setup.whole()], cmdclass={"build_ext": setup.BuildExt})
 """
 
 
@@ -43,17 +43,16 @@ class SourcePlant:
     lines: tuple[tuple[str, str, str], ...]
 
     def build(self, tree: Path) -> Path:
-        """Makes `tree`, a copy of what a store needs, and builds the extensions that are changed in it."""
+        """Makes `tree`, a copy of what a store and its build need, and builds the modules that are changed in it."""
         tree.mkdir()
-        for name in COPIED:
-            (tree / name).parent.mkdir(exist_ok=True)
+        for name in (*COPIED, *(str(path.relative_to(CHECKOUT)) for path in CHECKOUT.glob("build/[ct]*"))):
+            (tree / name).parent.mkdir(parents=True, exist_ok=True)
             subprocess.run(["cp", "-a", CHECKOUT / name, tree / name], check=True)
         for path, now, before in self.lines:
             text = (tree / path).read_text()
             assert text.count(now) == 1, f"{path} does not have this once, the plant is stale:\n{now}"
             (tree / path).write_text(text.replace(now, before))
-        done = subprocess.run([sys.executable, "-W", "ignore", "-c", BUILD, *sorted({path for path, _, _ in self.lines})],
-                              cwd=tree, text=True, capture_output=True)
+        done = subprocess.run([sys.executable, "-W", "ignore", "-c", BUILD], cwd=tree, text=True, capture_output=True)
         assert done.returncode == 0, done.stdout + done.stderr
         return tree
 

@@ -4,7 +4,6 @@ A batch is made in two steps without the GIL: records are walked and gathered as
 the right size are filled. Nothing but the file named is opened, and it is only read. Contract in _columns.pxd and _walk.pxd.
 """
 import os
-from typing import NamedTuple
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t
@@ -23,6 +22,7 @@ from rmq_store.filter._program cimport FILTER_TRUE, SqlFilter, filter_evaluate, 
 
 from rmq_store.codec.bad import Bad
 from rmq_store.errors import ConfigError
+from rmq_store.fields import NamedTuple
 
 cdef enum:
     HOST_TEXT_MAX = 72

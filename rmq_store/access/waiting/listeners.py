@@ -8,7 +8,6 @@ import logging
 import select
 import threading
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
 
 from rmq_store.access.waiting._arrivals import Arrivals
 from rmq_store.access.waiting._arrived import arrived_entries
@@ -17,6 +16,7 @@ from rmq_store.base.io._lock import StoreLock
 from rmq_store.base.io.threads import start_thread
 from rmq_store.errors import StoreStateError
 from rmq_store.events import Event, emit
+from rmq_store.fields import NamedTuple
 
 __all__ = ["ArrivingListener", "Listeners", "MessageArrived", "MessageListener"]
 

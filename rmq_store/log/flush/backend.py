@@ -6,13 +6,14 @@ Control plane, the opening thread. Everything is found out by doing it (_uring.u
 import errno
 import os
 import resource
-from typing import Any, NamedTuple
+from typing import Any
 
 from rmq_store.base.io._io import IoTable
 from rmq_store.base.machine import device
 from rmq_store.config.load import Options
 from rmq_store.errors import BackendUnavailable
 from rmq_store.events import Event, emit
+from rmq_store.fields import NamedTuple
 from rmq_store.log.flush._uring import setup_flag_names, uring_probe
 
 __all__ = ["BLOCK", "UringChoice", "check_backend", "choose_backend", "choose_uring"]

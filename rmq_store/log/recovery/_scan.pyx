@@ -9,9 +9,9 @@ from rmq_store.codec._record cimport (RECORD_BLANK, RECORD_OK, RecordStatus, Rec
                                       record_crc_check, record_parse, rmq_get64)
 
 import os
-from typing import NamedTuple
 
 from rmq_store.codec.bad import Bad
+from rmq_store.fields import NamedTuple
 
 cdef enum:
     CHUNK = 1 << 20

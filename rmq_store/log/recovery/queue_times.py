@@ -4,9 +4,9 @@ RocketMQ 4.9 finds the file of a time by them (ConsumeQueue.getOffsetInQueueByTi
 entries are there already, so a file that recovery fills with what it held before keeps its time as well.
 """
 import os
-from typing import NamedTuple
 
 from rmq_store.codec._layout import UNIT_SIZE
+from rmq_store.fields import NamedTuple
 
 __all__ = ["keep_times", "restore_times"]
 

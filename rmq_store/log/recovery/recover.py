@@ -8,12 +8,13 @@ import os
 from collections.abc import Sequence
 from contextlib import suppress
 from itertools import pairwise
-from typing import NamedTuple, NoReturn
+from typing import NoReturn
 
 from rmq_store.base.io.files import ControlFiles, open_regular
 from rmq_store.codec._layout import MAGIC_V1, MAGIC_V2
 from rmq_store.errors import StoreRefusesToLoad
 from rmq_store.events import Event, emit
+from rmq_store.fields import NamedTuple
 from rmq_store.log.recovery._scan import LogRecovery, Scan
 from rmq_store.log.recovery.salvage import keep_stretch
 

@@ -14,10 +14,10 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import islice
-from typing import NamedTuple
 
 from rmq_store.errors import CorruptionError, StoreRefusesToLoad, foreign
 from rmq_store.events import Event, emit
+from rmq_store.fields import NamedTuple
 from rmq_store.queues.consumequeue._owner import QueueTableOwner
 
 __all__ = ["Emptied", "batch_dirs", "load_batch_queues", "load_queues", "remove_empty"]

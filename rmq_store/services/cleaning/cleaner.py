@@ -11,7 +11,7 @@ finds a shorter log, and queues and index that begin earlier than it, which thei
 import os
 import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from rmq_store.access.core._building import set_full
 from rmq_store.base.io._lock import StoreLock, owing
@@ -19,7 +19,7 @@ from rmq_store.base.io.files import ControlFiles
 from rmq_store.config.load import Options
 from rmq_store.config.values import path_list
 from rmq_store.events import Event, emit
-from rmq_store.fields import Fields
+from rmq_store.fields import Fields, NamedTuple
 from rmq_store.log.recovery.places import Places
 from rmq_store.services.cleaning import _clean
 from rmq_store.services.cleaning.clock import AgeClock

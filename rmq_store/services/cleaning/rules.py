@@ -5,7 +5,8 @@ used space of what an ordinary user can have, rounded up; negative where nobody 
 """
 import os
 from collections.abc import Collection
-from typing import NamedTuple
+
+from rmq_store.fields import NamedTuple
 
 __all__ = ["Limits", "Verdict", "expired", "judge", "used_percent"]
 

@@ -14,10 +14,11 @@ without the right to write takes the new files from where they are. Control plan
 import json
 import os
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any
 
 from rmq_store.base.io.files import ControlFiles
 from rmq_store.errors import ConfigFileCorrupted, CorruptionError, StoreRefusesToLoad
+from rmq_store.fields import NamedTuple
 from rmq_store.services.compaction._segments import Segments
 from rmq_store.services.consumer.config_file import ConfigFile
 

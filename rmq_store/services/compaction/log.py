@@ -9,12 +9,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from errno import EDQUOT, ENOSPC
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from rmq_store.base.io._lock import StoreLock
 from rmq_store.base.io.files import ControlFiles
 from rmq_store.errors import CorruptionError, DurabilityError, StoreStateError, exceeds
 from rmq_store.events import Event, emit
+from rmq_store.fields import NamedTuple
 from rmq_store.services.compaction import files as disk
 from rmq_store.services.compaction._rewrite import Compaction, PairWriter, agrees, feed
 from rmq_store.services.compaction._segments import Segments

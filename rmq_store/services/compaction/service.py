@@ -10,13 +10,14 @@ import threading
 import time
 import weakref
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from rmq_store.base.io._lock import StoreLock
 from rmq_store.base.io.files import ControlFiles
 from rmq_store.base.io.threads import start_thread
 from rmq_store.errors import ConfigFileCorrupted, CorruptionError, StoreClosed, StoreStateError
 from rmq_store.events import Event, emit
+from rmq_store.fields import NamedTuple
 from rmq_store.services.compaction import files as disk
 from rmq_store.services.compaction._segments import Segments
 from rmq_store.services.compaction.log import CompactionLog, weigh

@@ -10,7 +10,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from rmq_store.access.reader._checked import whole
 from rmq_store.access.waiting._arrivals import Arrivals
@@ -18,6 +18,7 @@ from rmq_store.base.io._lock import StoreLock
 from rmq_store.base.io.threads import start_thread
 from rmq_store.errors import ForkedProcess, StoreStateError, illegal
 from rmq_store.events import Event, emit
+from rmq_store.fields import NamedTuple
 from rmq_store.services.consumer.cold import ColdReads
 from rmq_store.services.consumer.counts import CountTable, GroupCounts
 from rmq_store.services.consumer.handling import check_handler, deadline_of, refuse_unrun

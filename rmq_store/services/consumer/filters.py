@@ -11,7 +11,7 @@ is taken when dispatch has begun to. Thread-safety: every method, one lock; no p
 """
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from rmq_store.access.reader._checked import whole
 from rmq_store.base.io._lock import StoreLock
@@ -19,6 +19,7 @@ from rmq_store.base.io.files import ControlFiles
 from rmq_store.config.load import Options
 from rmq_store.errors import FilterIllegal, StoreClosed, StoreNotWriteable, illegal
 from rmq_store.events import Event, emit
+from rmq_store.fields import NamedTuple
 from rmq_store.filter._bitmap import FilterTable, GroupFilter
 from rmq_store.filter._program import SqlFilter, filter_of
 from rmq_store.filter.bloom import BloomFilter

@@ -2,9 +2,10 @@
 
 Plain functions over an open store; any thread.
 """
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from rmq_store.access.reader._count import count_matches
+from rmq_store.fields import NamedTuple
 
 if TYPE_CHECKING:
     from rmq_store.access.reader._query import StoreQuery

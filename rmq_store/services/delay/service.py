@@ -7,13 +7,14 @@ After a crash messages delivered since the last write are delivered again; none 
 """
 import time
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from rmq_store.access.waiting._wait import StoreWait
 from rmq_store.base.io.files import ControlFiles
 from rmq_store.codec.delay import SCHEDULE_TOPIC
 from rmq_store.config.upstream_json import int_keys
 from rmq_store.events import Event, emit
+from rmq_store.fields import NamedTuple
 from rmq_store.services.consumer.config_file import ConfigFile
 from rmq_store.services.delay._timer import DelayTimer
 

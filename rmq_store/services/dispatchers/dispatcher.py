@@ -11,7 +11,7 @@ import threading
 import weakref
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from rmq_store.access.reader._checked import whole
 from rmq_store.access.reader._message import Message
@@ -20,6 +20,7 @@ from rmq_store.base.io.files import ControlFiles
 from rmq_store.base.io.threads import start_thread
 from rmq_store.errors import CorruptionError, StoreClosed, StoreStateError, illegal
 from rmq_store.events import Event, emit
+from rmq_store.fields import NamedTuple
 from rmq_store.services.consumer.config_file import ConfigFile
 
 if TYPE_CHECKING:

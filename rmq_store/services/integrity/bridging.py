@@ -6,12 +6,12 @@ and a body of zeros. What is left over becomes a record marked as rolled back, w
 the damaged bytes themselves are kept aside by the caller.
 """
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
 
 from rmq_store.codec._codec import Blank, DecodedRecord, decode_record, encode_blank, encode_record
 from rmq_store.codec._layout import BLANK_SIZE, RECORD_AT_SIZE, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from rmq_store.codec.layout import get32
 from rmq_store.errors import CorruptionError
+from rmq_store.fields import NamedTuple
 
 __all__ = ["DAMAGED", "Lost", "Misfit", "Stretch", "fill", "find_lost", "records"]
 

@@ -1,5 +1,7 @@
 """What verification and scrubbing tell: one record a fault, fit for programs. Pure data."""
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
+
+from rmq_store.fields import NamedTuple
 
 __all__ = ["KINDS", "SEVERITY", "Finding", "Kind", "Severity"]
 

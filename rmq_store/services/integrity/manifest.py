@@ -21,11 +21,11 @@ from array import array
 from collections.abc import Callable, Iterator
 from functools import cache, partial
 from importlib.machinery import PathFinder
-from typing import NamedTuple
 
 from rmq_store.base.io.files import ControlFiles, open_regular
 from rmq_store.errors import CorruptionError
 from rmq_store.events import Event, emit
+from rmq_store.fields import NamedTuple
 
 __all__ = ["DIRECTORY", "Manifest", "compare", "drop", "drop_stale", "listed", "make", "path_of", "read", "refuse_link",
            "write"]

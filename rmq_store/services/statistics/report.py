@@ -6,10 +6,11 @@ Thread-safety: any.
 """
 import time
 from collections import deque
-from typing import TYPE_CHECKING, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, TypedDict
 
 from rmq_store.base.histogram._histogram import Histogram
 from rmq_store.base.io._lock import StoreLock
+from rmq_store.fields import NamedTuple
 from rmq_store.services.statistics import _counts
 from rmq_store.services.statistics.windows import human_bytes
 

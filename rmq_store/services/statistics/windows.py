@@ -8,10 +8,11 @@ import time
 from array import array
 from collections import deque
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, TypedDict
 
 from rmq_store.base.io._lock import StoreLock
 from rmq_store.errors import illegal
+from rmq_store.fields import NamedTuple
 from rmq_store.services.cleaning.removing import is_system_topic
 from rmq_store.services.consumer.counts import GroupCounts
 from rmq_store.services.statistics import _counts

@@ -2,11 +2,12 @@
 import os
 import struct
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from rmq_store.access.waiting._wait import StoreWait
 from rmq_store.base.io.files import open_regular
 from rmq_store.codec.timer import BROKER_NAME, TIMER_TOPIC, delete_key, recall_handle
+from rmq_store.fields import NamedTuple
 from rmq_store.services.timer.service import log_starts
 
 if TYPE_CHECKING:

@@ -7,13 +7,14 @@ EndTransactionProcessor, DefaultTransactionalMessageCheckListener.
 import re
 from collections.abc import Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from rmq_store.access.reader._checked import whole
 from rmq_store.codec._layout import FLAG_TRANSACTION, PROPERTIES_SIZE_MAX, TRANSACTION_COMMIT
 from rmq_store.codec.layout import Compat
 from rmq_store.codec.properties import CRC_PROPERTY, decode_properties, encode_properties, java_hashmap_order
 from rmq_store.errors import MessageIllegal, PropertiesSizeExceeded, exceeds
+from rmq_store.fields import NamedTuple
 
 if TYPE_CHECKING:
     from rmq_store.access.reader._message import Message

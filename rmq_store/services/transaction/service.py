@@ -12,7 +12,7 @@ transaction's own lock is held while it is decided, and taken first.
 """
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from rmq_store.base.io._lock import StoreLock
 from rmq_store.codec._layout import FLAG_TRANSACTION
@@ -30,6 +30,7 @@ from rmq_store.errors import (
     TransactionUnknown,
 )
 from rmq_store.events import Event, emit
+from rmq_store.fields import NamedTuple
 from rmq_store.services.transaction import half as records
 from rmq_store.services.transaction.half import CHECKS, GROUP, HALF_TOPIC, OP_TOPIC, number_of
 from rmq_store.services.transaction.table import (
