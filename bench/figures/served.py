@@ -88,7 +88,8 @@ def lag(f: Figures) -> str:
     one, single, puts = f.get, "replication/single", "replication/catch_up_puts"
     lags = [f"""{rate(asked)} puts of 1 KiB a second: a reader of the slave has a message {time(one(case, 'p50_us'))} after its
             put was due in the median, and {time(one(case, 'p99_us'))} in the 99th percentile. The master held
-            {rate(one(case, 'held_per_s'))}.""" for asked in RATES if (case := f"replication/lag_{asked}")]
+            {rate(one(case, 'held_per_s'))}. The producer filled a core, and all other threads of both sides used
+            {plain(one(case, 'cores_beside'))} of another one.""" for asked in RATES if (case := f"replication/lag_{asked}")]
     copied = one("replication/catch_up", "mib_per_s") / one("replication/catch_up", "mib_per_s", "bare")
     return bullets(
         *lags,

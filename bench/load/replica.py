@@ -4,7 +4,7 @@
 
 The commands and answers are those of tools/interop/src/Replica.java, which is the same of the real store, and these:
     single COUNT                    one put after the other, each waits for its status: {"p50_us":.., "p99_us":..}
-    due RATE SECONDS                puts that say when they were due: {"held_per_s":..}
+    due RATE SECONDS                puts that say when they were due: {"held_per_s":.., "producer_s":..}, its processor time
     lag COUNT                       a slave reads so many of what `due` puts, and counts from then: {"p50_us":.., "p99_us":..}
     rounds COUNT PUTS PAUSE         a round is PUTS puts; {"wall_ns":.., "cpu_ns":..} for one put, medians of rounds
     rounds_until_followed PUTS PAUSE    the same until a slave has come, followed and lacks nothing
@@ -117,7 +117,7 @@ class Side:
         """perf_counter is the clock of the machine, so the slave's process can count from a due time."""
         put, clock, rest = self.store.put, time.perf_counter_ns, bytes(len(BODY) - 8)
         gap, total, n = 1e9 / float(rate), int(float(rate) * float(seconds)), 0
-        begun = clock()
+        begun, used = clock(), time.thread_time()
         while n < total:
             due = begun + int(n * gap)
             if (early := due - clock()) > 0:
@@ -126,7 +126,7 @@ class Side:
                 continue
             put(TOPIC, due.to_bytes(8, "big") + rest, queue_id=0)
             n += 1
-        return {"held_per_s": round(total / ((clock() - begun) / 1e9), 1)}
+        return {"held_per_s": round(total / ((clock() - begun) / 1e9), 1), "producer_s": time.thread_time() - used}
 
     def lag(self, count: str) -> Answer:
         """What a reader of the slave feels: the slave's append and dispatch and the wake-up of the reader are in it."""

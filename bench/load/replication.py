@@ -8,9 +8,10 @@
                     same bytes over a socket into a file, `bare, not stored` into nothing
     catch_up_puts   rounds of puts of the master while a slave catches up, beside rounds before it (`wall_ratio`, `cpu_ratio`)
 
-The lag's producer spins until a put is due, so it fills a processor. The network threads, dispatchers and the reader share the
-others: on two processors the lag is that of a full machine. The sides are processes that bench/load/replica.py describes; the
-real ones are tools/interop/src/Replica.java. 5.3.3 has inSyncReplicas=2, because it otherwise waits for no slave.
+The lag's producer spins until a put is due, so it fills a processor. `cores_beside` is what all other threads of both sides use
+meanwhile, the slave's reader with them: the lag needs so many processors more, and that they are free when a message comes.
+The sides are processes that bench/load/replica.py describes; the real ones are tools/interop/src/Replica.java. 5.3.3 has
+inSyncReplicas=2, because it otherwise waits for no slave.
 
     python -m bench.load.replication --dir DIR --reps 2 --out bench/results/replication.json
 """
@@ -113,9 +114,13 @@ def lag(base: Path, args: Any) -> list[Row]:
     rows = []
     for rate in (RATES[:1] if args.quick else RATES):
         with scratch(base) as place, pair(OURS, place) as (master, slave):
+            before = master.cpu_s() + slave.cpu_s()
             slave.tell("lag", int(rate * args.seconds))
             held = master.ask("due", rate, args.seconds)
-            rows.append({"case": f"lag_{rate}", "subject": OURS, **held, **slave.answer()})
+            found = slave.answer()
+            beside = master.cpu_s() + slave.cpu_s() - before - held.pop("producer_s")
+            rows.append({"case": f"lag_{rate}", "subject": OURS, **held, **found,
+                         "cores_beside": round(beside * held["held_per_s"] / max(found["messages"], 1), 3)})
     return rows
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from bench import targets
 from bench.figures.document import Figures
-from bench.load import broker, others, replication
+from bench.load import broker, brokers, clients, embedded, network, others, replication
 from rmq_store.bench.case import OURS
 
 
@@ -48,6 +48,41 @@ def test_a_master_and_its_slave(tmp_path: Path) -> None:
     (lag,), (single,) = (runs[case][OURS] for case in ("lag_20000", "single"))
     assert lag["messages"] > 0 and single["bad"] == 0 and single["ratio"] > 0
     assert runs["put"].keys() == {"nobody", "slave"}
+
+
+def test_a_busy_python_thread_and_an_idle_broker(tmp_path: Path) -> None:
+    runs = _runs(network, tmp_path)
+    assert {"send_1x1", "send_1x1_busy", "send_16x16", "pull_1x1_busy"} <= runs.keys()
+    assert all(run["per_s"] > 0 for sides in runs.values() for run in sides["native"])
+    runs = _runs(embedded, tmp_path)
+    assert runs.keys() == {"embedded_control", "embedded_idle", "embedded_holding"}
+    assert all(run["ratio"] > 0 for sides in runs.values() for several in sides.values() for run in several)
+
+
+@pytest.fixture
+def without_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The scripts of the real brokers and clients say that they cannot run here."""
+    place = tmp_path / "interop"
+    place.mkdir()
+    for name in ("broker", "replica", "clients"):
+        script = place / f"{name}_with_rocketmq.sh"
+        script.write_text("#!/bin/sh\necho 'SKIP: no java' >&2\nexit 77\n")
+        script.chmod(0o755)
+    for module in (brokers, replication, clients):
+        monkeypatch.setattr(module, "INTEROP", place)
+
+
+@pytest.mark.usefixtures("without_java")
+def test_what_cannot_run_here_is_named_with_the_reason(tmp_path: Path) -> None:
+    for driver, more, cases in (
+            (broker, ["--subjects", "rocketmq-4.9"], {f"{what}_{c}x{w}/rocketmq-4.9" for what, c, w in broker.LOADS}),
+            (clients, ["--releases", "rocketmq-5.x"],
+             {f"rocketmq-5.x_{n}/{subject}" for n in clients.THREADS for subject in (OURS, "rocketmq-5.x")}),
+            (replication, ["--only", "catch_up"], {"catch_up/rocketmq-4.9", "catch_up/rocketmq-5.x"})):
+        driver.main(["--quick", "--dir", str(tmp_path / "here"), "--out", str(tmp_path / "out.json"), *more])
+        told = json.loads((tmp_path / "out.json").read_text())
+        assert told["missing"] == dict.fromkeys(cases, "SKIP: no java") and told["failed"] == {}
+        assert not list((tmp_path / "here").iterdir())
 
 
 @pytest.fixture
