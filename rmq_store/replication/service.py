@@ -16,10 +16,10 @@ from rmq_store.events import Event, emit
 from rmq_store.replication._master import Master
 from rmq_store.replication._slave import Slave
 from rmq_store.replication.mark import Mark, read_mark, write_mark
-from rmq_store.replication.metadata import Metadata
 
 if TYPE_CHECKING:
     from rmq_store.access.waiting._wait import StoreWait
+    from rmq_store.replication.metadata import Metadata
 
 __all__ = ["NOTES_MS", "Replica", "Replication", "ReplicationState", "need_master"]
 
@@ -115,6 +115,8 @@ class Replication:
                     self.say()
                 self.slave = Slave(store, options.inferred({"ha_master": master}, "namesrv"))
             if broker is not None and (self.metadata is None or self.metadata.master != broker):
+                from rmq_store.replication.metadata import Metadata  # sockets, which few stores need
+
                 if self.metadata is not None:
                     self.metadata.stop()
                 self.metadata = Metadata(store, files, broker, options.ha_metadata_interval_ms)
