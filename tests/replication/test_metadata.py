@@ -153,7 +153,7 @@ def test_what_the_log_tells_of_delay_levels(tmp_path: Path) -> None:
 
 
 def test_a_topic_with_batch_queues(tmp_path: Path) -> None:
-    """Its entry is here before its first message: else the slave would have queues of the other type, and could not be opened."""
+    """Its entry is here before its first message: else the slave had queues of the other type, and could not be opened."""
     with leader(tmp_path / "m") as m:
         m.store.topic_table.set_queue_type("B", "BatchCQ")
         with follower(tmp_path / "s", m) as s:
