@@ -238,6 +238,8 @@ class Event(Enum):
         "ha_metadata_interval_ms")
     PROMOTED = "replication", _WARNING, (
         "%(path)s was a slave of %(master)s and is a master now (%(role)s); its log ends at offset %(offset)d")
+    TOPIC_KEPT = "consumer", _ERROR, (
+        "%(file)s keeps the queue type of topic %(topic)s, though the master has another one: %(reason)s; make the slave anew")
     ROLE_WEAKER = "replication", _WARNING, (
         "%(path)s was promoted to sync_master and opens as master: puts do not wait for a slave; open it with "
         "role=sync_master, or "

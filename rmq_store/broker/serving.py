@@ -234,6 +234,8 @@ class Broker:
         self._known = Known(core, self._front)
         core.look = self._known.look
         following = Following(core, asks=bool(servers)) if core.is_slave else None
+        if core.is_slave:                   # topics that come from the master
+            core.store.topic_table.listeners.append(lambda: changed(""))
         if servers:
             self._registration = Registration(core, servers, following.learn if following is not None else None)
 

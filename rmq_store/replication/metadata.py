@@ -41,8 +41,11 @@ Take = Callable[[Any, bytes], None]
 class Metadata:
     """Copies from `master` (HOST:PORT of its broker) every `interval_ms`, until stop(). Holds the store weakly. Any thread."""
 
-    def __init__(self, store: Any, files: ControlFiles, master: str, interval_ms: int) -> None:
-        """Raises ValueError for an address that is none."""
+    def __init__(self, store: Any, files: ControlFiles, master: str, interval_ms: int,
+                 begin: Callable[[], object] = lambda: None) -> None:
+        """begin: called once, in the thread of this object, when topics were copied or could not be: the messages of a topic
+        that come before its entry would get queues of the usual type. Raises ValueError for an address that is none."""
+        self._begin = begin
         host, port = split_address(master)
         version = 479 if store.options.compat == "5.x" else 409
         self.master = master
@@ -105,7 +108,15 @@ class Metadata:
             if self._failed or not self._said_fine:
                 emit(Event.METADATA_COPIED, path=self._path, peer=self.master)
             self._failed, self._said_fine = "", True
+        try:
+            self._begun()
+        except Exception as error:      # the next round tries again
+            emit(Event.METADATA_FAILED, path=self._path, peer=self.master, reason=repr(error))
         return True
+
+    def _begun(self) -> None:
+        self._begin()
+        self._begin = lambda: None
 
     def copy(self) -> None:
         """One round, in the thread that calls. Raises OSError, ValueError, StoreClosed."""
@@ -114,6 +125,8 @@ class Metadata:
         for code, take in now:
             if (body := self._asked(code)) is not None:
                 self._apply(take, body)
+            if code == TOPICS:
+                self._begun()
         if not self._held:
             later: tuple[tuple[int, Take], ...] = ((OFFSETS, self._take_offsets), (DELAYS, self._take_delays),
                                                    (TIMER_CHECK, self._take_check))

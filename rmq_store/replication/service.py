@@ -5,7 +5,9 @@ the control thread logs.
 """
 import errno
 import os
+import weakref
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rmq_store.base.io._lock import StoreLock
@@ -17,10 +19,10 @@ from rmq_store.fields import NamedTuple
 from rmq_store.replication._master import Master
 from rmq_store.replication._slave import Slave
 from rmq_store.replication.mark import Mark, read_mark, write_mark
-from rmq_store.replication.metadata import Metadata
 
 if TYPE_CHECKING:
     from rmq_store.access.waiting._wait import StoreWait
+    from rmq_store.replication.metadata import Metadata
 
 __all__ = ["NOTES_MS", "Replica", "Replication", "ReplicationState", "need_master"]
 
@@ -87,6 +89,7 @@ class Replication:
         self.slave: Slave | None = None
         self.metadata: Metadata | None = None
         self._stopped = False
+        self._wanted: str | None = None         # address of the master that a slave follows, or is about to
 
     def start(self, store: "StoreWait", options: Options, files: ControlFiles, *, later: bool = False) -> None:
         """The store has this object before its threads run, so that an open that is interrupted here can end them. later: a
@@ -110,24 +113,43 @@ class Replication:
             if mark is None or mark._replace(since_ms=0) != known:
                 since = mark.since_ms if mark is not None and mark.role == "slave" else files.wall_ms()
                 write_mark(files, self._path, known._replace(since_ms=since))
-            if self.slave is None or self.slave.master != master:
-                if self.slave is not None:
-                    self.slave.stop()
-                    self.say()
-                self.slave = Slave(store, options.inferred({"ha_master": master}, "namesrv"))
+            self._wanted = master
+            first = self.slave is None and broker is not None and self.metadata is None
+            if not first:
+                self._switch(store, options, master)
             if broker is not None and (self.metadata is None or self.metadata.master != broker):
+                from rmq_store.replication.metadata import Metadata  # sockets, which few stores need
+
                 if self.metadata is not None:
                     self.metadata.stop()
-                self.metadata = Metadata(store, files, broker, options.ha_metadata_interval_ms)
+                begin = partial(self._follow, weakref.ref(store), options, master) if first else lambda: None
+                self.metadata = Metadata(store, files, broker, options.ha_metadata_interval_ms, begin)
+
+    def _follow(self, reference: "weakref.ref[StoreWait]", options: Options, master: str) -> None:
+        """What follow() left to the thread that copies topics. Where another master is wanted by now, nothing."""
+        store = reference()
+        with self._following:
+            if store is not None and not self._stopped and master == self._wanted:
+                self._switch(store, options, master)
+
+    def _switch(self, store: "StoreWait", options: Options, master: str) -> None:
+        """Under the lock."""
+        if self.slave is not None and self.slave.master == master:
+            return
+        if self.slave is not None:
+            self.slave.stop()
+            self.say()
+        self.slave = Slave(store, options.inferred({"ha_master": master}, "namesrv"))
 
     def replicas(self) -> list[Replica]:
         return [Replica(**found) for found in self.master.replicas()] if self.master is not None else []
 
     def state(self) -> ReplicationState:
         master, slave, metadata = self.master, self.slave, self.metadata
-        told: dict[str, Any] = slave.state() if slave is not None else {"state": "", "master_offset": None, "received_bytes": 0}
+        told: dict[str, Any] = slave.state() if slave is not None else {
+            "state": "waits" if self._role == "slave" else "", "master_offset": None, "received_bytes": 0}
         return ReplicationState(self._role, master.address if master is not None else None,
-                                slave.master if slave is not None else None, told["state"], told["master_offset"],
+                                slave.master if slave is not None else self._wanted, told["state"], told["master_offset"],
                                 told["received_bytes"], master.sent_bytes() if master is not None else 0,
                                 metadata.master if metadata is not None else None,
                                 metadata.copied_ms if metadata is not None else None)

@@ -21,6 +21,7 @@ NOT_RUN = {
     "rmqstore namesrv": "it serves until it is stopped (tests/namesrv/test_namesrv.py::test_the_command)",
     "rmqstore serve": "it serves until it is stopped (tests/broker/test_serving.py::test_the_command)",
     "rmqstore follow": "it follows until it is stopped (tests/replication/test_command.py)",
+    "rmqstore promote": "it wants the directory of a slave (tests/replication/test_promotion.py)",
     "tools/demo": "a verb of the checkout, which CI runs", "tools/test": "it would run itself",
 }
 SLOW = {"rmqstore advise": "it measures for ten seconds", "rmqstore restore backups --check": "it reads a GiB, and more"}

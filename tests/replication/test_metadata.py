@@ -152,6 +152,43 @@ def test_what_the_log_tells_of_delay_levels(tmp_path: Path) -> None:
         assert delivered(m, {1: 99, 3: 1}) == {1: 6, 2: second, 3: 1}
 
 
+def test_a_topic_with_batch_queues(tmp_path: Path) -> None:
+    """Its entry is here before its first message: else the slave had queues of the other type, and could not be opened."""
+    with leader(tmp_path / "m") as m:
+        m.store.topic_table.set_queue_type("B", "BatchCQ")
+        with follower(tmp_path / "s", m) as s:
+            joined(m.store)
+            m.store.put_inner_batch("B", [b"a", b"b"])
+            caught_up(s, m.store)
+            assert [bytes(x.body) for x in s.scan("B", 0)] == [b"a", b"b"]
+            m.store.delete_topics("B")
+            m.store.topic_table.set("C", readQueueNums=2)
+            copied(s)
+            assert s.topic_table.get("C") is not None
+            assert s.topic_table.get("B") is not None           # it has messages of it here
+    promote(tmp_path / "s", **SMALL)
+    with MessageStore.open(tmp_path / "s", **SMALL) as p:
+        assert p.put_inner_batch("B", [b"c"]).queue_offsets == [2]
+
+
+def test_a_topic_whose_queues_differ(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A slave that had messages of it before it knew its type."""
+    with leader(tmp_path / "m") as m:
+        with follower(tmp_path / "s", m, ha_master_broker=None) as s:
+            joined(m.store)
+            m.store.put("B", b"x")
+            caught_up(s, m.store)
+        table = {"dataVersion": VERSION, "topicConfigTable": {"B": {"topicName": "B", "attributes": {"queue.type": "BatchCQ"}}}}
+        with Odd({**GOOD, 21: (0, json.dumps(table).encode())}) as odd, follower(tmp_path / "s", m,
+                                                                                 ha_master_broker=odd.address) as s:
+            copied(s)
+            assert s.topic_table.get("B") == {"topicName": "B", "attributes": {}}
+            assert any(record.event == Event.TOPIC_KEPT.name for record in caplog.records)
+    promote(tmp_path / "s", **SMALL)
+    with MessageStore.open(tmp_path / "s", **SMALL) as p:
+        assert [bytes(x.body) for x in p.scan("B", 0)] == [b"x"]
+
+
 def test_opened_as_a_master_by_mistake(tmp_path: Path) -> None:
     with leader(tmp_path / "m") as m, follower(tmp_path / "s", m) as s:
         joined(m.store)

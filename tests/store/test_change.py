@@ -13,7 +13,8 @@ VALUES = {"store_host": "[::1]:1", "delay_levels": (1000, 2000), "retention_hour
 # They change the process for good, or what a store holds or shows, and have tests of their own.
 ELSEWHERE = {"signals", "guard_maps", "readonly", "follow", "commitlog_path", "commitlog_paths_readonly",
              "consumequeue_path", "index_path",
-             "duplication_enabled", "record_crc_required", "put_hooks", "dispatchers", "role", "ha_listen", "ha_master"}
+             "duplication_enabled", "record_crc_required", "put_hooks", "dispatchers", "role", "ha_listen", "ha_master",
+             "ha_master_broker"}
 
 
 @pytest.fixture

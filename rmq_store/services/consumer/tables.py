@@ -11,7 +11,8 @@ from typing import Any
 
 from rmq_store.base.io._lock import StoreLock
 from rmq_store.base.io.files import ControlFiles
-from rmq_store.errors import CorruptionError, StoreClosed, StoreNotWriteable, illegal
+from rmq_store.errors import ArgumentIllegal, CorruptionError, StoreClosed, StoreNotWriteable, illegal
+from rmq_store.events import Event, emit
 from rmq_store.services.consumer.config_file import ConfigFile
 from rmq_store.services.consumer.offsets import next_version
 
@@ -152,22 +153,33 @@ class _Table:
         with self._lock:
             if version == self._more.get("dataVersion") and not self._dirty:
                 return False
-            before = self._entries, self._more, self._dirty
-            self._entries, self._more, self._dirty = self._fitting(entries), {**self._more, "dataVersion": version}, False
-            try:
-                if self._ended:
-                    raise StoreClosed(self._file.path)
-                self._save()
-            except BaseException:
-                self._entries, self._more, self._dirty = before
-                raise
-            self.changes += 1
+        entries, done = self._fitting(entries)
+        try:
+            with self._lock:
+                self._take_over(entries, version)
+        except BaseException:
+            done(False)
+            raise
+        done(True)
         self._announce()
         return True
 
-    def _fitting(self, entries: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-        """What of a master's entries this store can hold. Under the lock."""
-        return entries
+    def _take_over(self, entries: dict[str, dict[str, Any]], version: dict[str, Any]) -> None:
+        """Under the lock."""
+        before = self._entries, self._more, self._dirty
+        self._entries, self._more, self._dirty = entries, {**self._more, "dataVersion": version}, False
+        try:
+            if self._ended:
+                raise StoreClosed(self._file.path)
+            self._save()
+        except BaseException:
+            self._entries, self._more, self._dirty = before
+            raise
+        self.changes += 1
+
+    def _fitting(self, entries: dict[str, dict[str, Any]]) -> tuple[dict[str, dict[str, Any]], Callable[[bool], None]]:
+        """What of a master's entries this store can hold, and what to call when it is written, or is not. Without the lock."""
+        return entries, lambda written: None
 
     def add(self, name: str, **fields: object) -> dict[str, Any]:
         """Makes an entry unless there is one; returns the one that holds."""
@@ -319,6 +331,31 @@ class TopicTable(_Table):
         if queue_type(self.get(name)) == "BatchCQ" and not self._readonly:
             self._tell_type(name, "drop")
         return super().remove(name)
+
+    def _fitting(self, entries: dict[str, dict[str, Any]]) -> tuple[dict[str, dict[str, Any]], Callable[[bool], None]]:
+        """A store whose topics.json says that a topic has batch queues, and which has others of it, cannot be opened: such an
+        entry comes without its type, and the log tells of it."""
+        taken, found = [], dict(entries)
+        for name in {*entries, *self.names()}:
+            before, now = queue_type(self.get(name)), queue_type(entries.get(name))
+            if before == now or "BatchCQ" not in (before, now):
+                continue
+            try:
+                self._tell_type(name, "take" if now == "BatchCQ" else "drop")
+                taken += [name] if now == "BatchCQ" else []
+            except ArgumentIllegal as error:
+                if before == "BatchCQ":
+                    found[name] = self.get(name) or {}
+                else:
+                    attributes = {key: value for key, value in entries[name]["attributes"].items() if key != "queue.type"}
+                    found[name] = entries[name] | {"attributes": attributes}
+                emit(Event.TOPIC_KEPT, file=self._file.path, topic=name, reason=str(error))
+
+        def done(written: bool) -> None:
+            for name in taken:
+                self._tell_type(name, "open" if written else "drop")
+
+        return found, done
 
     def _changes_type(self, name: str, fields: Mapping[str, Any]) -> bool:
         return ("attributes" in fields and "attributes" in self._defaults
