@@ -126,7 +126,7 @@ def test_a_message_of_another_tag_does_not_wake(opened):
                                      {"flush_backend": "fdatasync", "flush_mode": "sync"}], ids=str)
 def test_what_the_pool_holds_is_committed_for_a_held_pull(opened, options):
     """By the network thread itself where the commit goes to the page cache."""
-    store, front = opened(**{"write_path": "pool", "commit_interval_max_ms": 0, "pool_size_bytes": 1 << 21} | options)
+    store, front = opened(**{"write_path": "pool", "commit_interval_max_ms": 0} | options)
     peer, producer = Peer(front.address), Peer(front.address)
     for n in range(50):
         peer.send(11, HEAD | {"queueOffset": str(n)})
