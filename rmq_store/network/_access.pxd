@@ -1,7 +1,7 @@
 # Accounts, for the network thread: which requests it may answer while each one needs a signature (broker/access.py).
 #
-# The rules are Python's. This thread checks signatures, which costs the most, and knows what Python has allowed before: it says yes
-# to the same again, and never no. Whatever it does not know, and every refusal, is Python's.
+# The rules are Python's. This thread checks signatures, which costs the most, and knows what Python has allowed before: it says
+# yes to the same again, and never no. Whatever it does not know, and every refusal, is Python's.
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 
 from rmq_store.base.io._sync cimport rmq_mutex

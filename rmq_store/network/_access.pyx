@@ -1,7 +1,7 @@
 """Signatures of requests, checked by the network thread. Contract in _access.pxd.
 
-A signature is Base64 of HMAC-SHA1 over the values of all fields but itself, in the order of their names, and the body. Each field
-that the network thread reads stands in the same list, once, so nothing that counts is unsigned.
+A signature is Base64 of HMAC-SHA1 over the values of all fields but itself, in the order of their names, and the body. Each
+field that the network thread reads stands in the same list, once, so nothing that counts is unsigned.
 """
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t

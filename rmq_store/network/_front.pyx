@@ -20,11 +20,11 @@ from rmq_store.base.io._sync cimport rmq_load, rmq_publish
 
 from rmq_store.network._access cimport access_grant, access_tell, access_trust
 from rmq_store.network._consumers cimport consumers_forget, consumers_heard, consumers_remember
-from rmq_store.network._net cimport (RMQ_ASKED, RMQ_CLOSED, RMQ_FRAME, RMQ_OPENED, RMQ_TLS, RMQ_TLS_ONLY, RMQ_TLS_TOO, rmq_address,
-                                     rmq_given, rmq_item, rmq_net, rmq_net_adopt, rmq_net_child, rmq_net_counts,
-                                     rmq_net_counts_of, rmq_net_drop, rmq_net_free, rmq_net_limits, rmq_net_listen, rmq_net_new,
-                                     rmq_net_send, rmq_net_served, rmq_net_start, rmq_net_stop, rmq_net_stopped, rmq_net_take,
-                                     rmq_net_tls, rmq_net_use, rmq_opened, rmq_service)
+from rmq_store.network._net cimport (
+    RMQ_ASKED, RMQ_CLOSED, RMQ_FRAME, RMQ_OPENED, RMQ_TLS, RMQ_TLS_ONLY, RMQ_TLS_TOO, rmq_address, rmq_given, rmq_item,
+    rmq_net, rmq_net_adopt, rmq_net_child, rmq_net_counts, rmq_net_counts_of, rmq_net_drop, rmq_net_free, rmq_net_limits,
+    rmq_net_listen, rmq_net_new, rmq_net_send, rmq_net_served, rmq_net_start, rmq_net_stop, rmq_net_stopped, rmq_net_take,
+    rmq_net_tls, rmq_net_use, rmq_opened, rmq_service)
 from rmq_store.network._service cimport (service_begin, service_free, service_new, service_publish, service_serve,
                                          service_stop)
 from rmq_store.network._state cimport Service
@@ -269,8 +269,8 @@ cdef class Front:
             access_tell(self.service.access, rows, generation)
 
     def fresh(self, int64_t until_ns):
-        """The rules were compared with their file, and count until then (monotonic). The first request behind that lets a thread
-        that serves call `on_stale()` of `use`; where that tells nothing for a second, requests go to Python."""
+        """The rules were compared with their file, and count until then (monotonic). The first request behind that lets a
+        thread that serves call `on_stale()` of `use`; where that tells nothing for a second, requests go to Python."""
         if self.service != NULL and self.service.access != NULL:
             rmq_publish(&self.service.access.fresh_until, until_ns)
 

@@ -1,30 +1,27 @@
-"""Sends as the network thread answers them. Contract in _sends.pxd.
-
-What is stored is what a put stores: the same append under the same lock. Properties are those of the request and the broker's
-own, as RocketMQ stores them; their order is the request's, and RocketMQ's that of a Java HashMap.
+"""Sends as the network thread answers them. What is stored is what a put stores, by the same append. Properties are the
+request's, in its order, and the broker's own. Contract in _sends.pxd.
 """
 from libc.stdint cimport int32_t, int64_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcmp, memcpy
 
-from rmq_store.base.io._sync cimport (ETIMEDOUT, rmq_count, rmq_event_wake, rmq_fence, rmq_load, rmq_load32, rmq_publish,
-                                      rmq_publish32)
-from rmq_store.codec._batch cimport (BATCH_ELEMENT, BATCH_END, BatchElement, BatchReader, batch_args, batch_begin,
-                                     batch_next)
-from rmq_store.codec._layout cimport (FLAG_BORN_V6, FLAG_STORE_V6, FLAG_TRANSACTION, HOST_V4_SIZE, HOST_V6_SIZE,
-                                      PROPERTIES_SIZE_MAX)
+from rmq_store.base.io._sync cimport (
+    ETIMEDOUT, rmq_count, rmq_event_wake, rmq_fence, rmq_load, rmq_load32, rmq_publish, rmq_publish32)
+from rmq_store.codec._batch cimport BATCH_ELEMENT, BATCH_END, BatchElement, BatchReader, batch_args, batch_begin, batch_next
+from rmq_store.codec._layout cimport (
+    FLAG_BORN_V6, FLAG_STORE_V6, FLAG_TRANSACTION, HOST_V4_SIZE, HOST_V6_SIZE, PROPERTIES_SIZE_MAX)
 from rmq_store.codec._record cimport RecordArgs, body_crc32, record_prepare, rmq_put32, rmq_put64
 from rmq_store.codec._text cimport Property, property_next
-from rmq_store.log.commitlog._log cimport (APPEND_NEED_FILE, APPEND_NEED_ROOM, APPEND_OK, Appended, log_append, log_busy,
-                                           log_dispatch, log_lock_begin, log_lock_end_quick, log_reserve, log_reserve_max,
-                                           log_wait_file, log_wait_room)
-from rmq_store.log.flush._flush cimport flush_all
-from rmq_store.network._net cimport (RMQ_ANSWER_ROOM, RMQ_DONE, RMQ_LATER, RMQ_ONEWAY, RMQ_PASS, rmq_address,
-                                     rmq_answer, rmq_answer_begin, rmq_answer_end, rmq_answer_integer, rmq_answer_text,
-                                     rmq_connection, rmq_connection_filled, rmq_connection_id, rmq_connection_peer,
-                                     rmq_connection_room, rmq_connection_waited, rmq_done, rmq_frame, rmq_net_find,
-                                     rmq_net_now, rmq_send, rmq_send_decode, rmq_text)
+from rmq_store.log.commitlog._log cimport (
+    APPEND_NEED_FILE, APPEND_NEED_ROOM, APPEND_OK, Appended, log_append, log_busy, log_dispatch, log_lock_begin,
+    log_lock_end_quick, log_reserve, log_reserve_max, log_wait_file, log_wait_room)
+from rmq_store.log.flush._flush cimport flush_all, flush_commit_try
+from rmq_store.network._net cimport (
+    RMQ_ANSWER_ROOM, RMQ_DONE, RMQ_LATER, RMQ_ONEWAY, RMQ_PASS, rmq_address, rmq_answer, rmq_answer_begin, rmq_answer_end,
+    rmq_answer_integer, rmq_answer_text, rmq_connection, rmq_connection_filled, rmq_connection_id, rmq_connection_peer,
+    rmq_connection_room, rmq_connection_waited, rmq_done, rmq_frame, rmq_net_find, rmq_net_now, rmq_send, rmq_send_decode,
+    rmq_text)
 from rmq_store.network._state cimport BATCH_MAX, ID_SIZE, UNIQUE_MAX, WAITING_MAX, Service, Waiting
 from rmq_store.network._tables cimport PERM_WRITE, TopicRow, tables_topic
 from rmq_store.queues.consumequeue._batches cimport queue_batched
@@ -36,9 +33,8 @@ cdef extern from "<sys/socket.h>" nogil:
 cdef extern from "<arpa/inet.h>" nogil:
     unsigned short ntohs(unsigned short n)
 
-cdef int64_t STREAM_NS = 20_000     # sends that come faster are a stream: the committer gathers them
-
 cdef enum:
+    STREAM_NS = 20_000          # sends that come faster are a stream: the committer gathers them
     SEND_BATCH = 320
     SENT = 0, SYSTEM_BUSY = 2, FLUSH_DISK_TIMEOUT = 10, SERVICE_NOT_AVAILABLE = 14
     V4_PORT = HOST_V4_SIZE - 4, V6_PORT = HOST_V6_SIZE - 4      # where a host has its port
@@ -463,16 +459,21 @@ cdef void sends_flushed(Service *s) noexcept nogil:
 cdef bint sends_turn(Service *s) noexcept nogil:
     cdef int64_t wanted
     cdef bint dispatched = s.dispatch_due
+    s.dispatch_due = False
     if dispatched:
-        s.dispatch_due = False
         log_dispatch(s.log)
     if s.nudge_due:
         s.nudge_due = False
-        # A commit that need not gather more comes at once where a consumer waits for it, not at the committer's next look.
+        # A commit that need not gather more comes at once where a consumer waits for it: here where it goes to the page
+        # cache, as a dispatch does; by the committer, before its next look, where it waits for the device.
         if (s.held_count > 0 and s.log.pool != NULL and rmq_load(&s.log.commit_interval_max_ns) == 0
                 and rmq_net_now(s.net) - s.commit_asked >= STREAM_NS):
             s.commit_asked = rmq_net_now(s.net)
-            rmq_event_wake(&s.log.commit_wanted)
+            if flush_commit_try(s.log):
+                log_dispatch(s.log)
+                dispatched = True
+            else:
+                rmq_event_wake(&s.log.commit_wanted)
         if s.sync_mode and rmq_load32(&s.log.flush_asleep) != 0:
             rmq_event_wake(&s.log.flush_wanted)
     if s.waiting_count == 0:

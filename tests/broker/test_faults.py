@@ -10,6 +10,7 @@ from rmq_store.codec._codec import decode_record
 from rmq_store.errors import DurabilityError
 from rmq_store.remoting.frame import Frame, encode
 from tests.broker.peer import Peer
+from tests.soon import until
 
 SYNCS = "msync|fdatasync|ring_sync"
 NO_FILE, BUSY, TIMEOUT, NOT_AVAILABLE = 1, 2, 10, 14     # NO_FILE: CREATE_MAPPED_FILE_FAILED, as a Java broker answers
@@ -81,6 +82,22 @@ def test_a_write_that_fails_refuses_what_comes_later(serving):
         while codes[-1] == 0:       # asynchronous: the first ones did not wait for the write
             codes.append(peer.put().code)
         assert codes[-1] == NOT_AVAILABLE
+        assert pulled(peer) == (0, b"kept")
+
+
+def test_a_write_that_fails_for_a_held_pull_refuses_what_comes_later(serving):
+    """The network thread commits for the pull, and meets the error itself."""
+    broker, probe = serving(write_path="pool", flush_backend="fdatasync", commit_interval_max_ms=0)
+    with Peer(broker.address) as peer, Peer(broker.address) as consumer:
+        assert peer.put(body=b"kept").code == 0
+        assert broker.store.wait_dispatched(10) and pulled(consumer) == (0, b"kept")
+        consumer.ask_pull(offset=1, bits=6, subscription="*", suspend=600_000)
+        until(lambda: broker._front.held() == 1)
+        probe.fail("pwrite", nth=1, errno=errno.EIO, path="/commitlog/", sticky=True)
+        codes = [peer.put().code]
+        while codes[-1] == 0:
+            codes.append(peer.put().code)
+        assert codes[-1] == NOT_AVAILABLE and broker._front.held() == 1
         assert pulled(peer) == (0, b"kept")
 
 

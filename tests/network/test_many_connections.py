@@ -112,6 +112,22 @@ def test_a_thousand_connections_leave_nothing(opened):
     assert front.counts()["accepted"] == 1201
 
 
+def test_a_held_pull_takes_less_than_two_kib(opened):
+    _store, front = opened()
+    peers = [Peer(front.address) for _ in range(20)]
+
+    def hold(peers):
+        held = front.held() + 25 * len(peers)
+        for peer in peers:
+            peer.sock.sendall(b"".join(encode(Frame(11, n, PULL | {"queueId": str(n % 4)})) for n in range(25)))
+        until(lambda: front.held() == held)
+
+    hold(peers[:1])                             # what is made once is made
+    memory = allocated()
+    hold(peers[1:])
+    assert allocated() - memory < 19 * 25 * 2048
+
+
 def test_half_open_connections_end_when_their_time_is_over(monkeypatch):
     from rmq_store.network import _front
     monkeypatch.setattr(_front, "IDLE_S", 0.5)

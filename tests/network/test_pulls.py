@@ -6,6 +6,8 @@ from rmq_store.codec._java_hash import java_hash
 from rmq_store.remoting.frame import BINARY, JSON
 from tests.network.conftest import PASSED
 from tests.network.peer import Peer
+from tests.network.test_sends import HEAD as SEND
+from tests.soon import until
 
 HEAD = {"consumerGroup": "G", "topic": "T", "queueId": "1", "queueOffset": "0", "maxMsgNums": "32", "sysFlag": "2",
         "commitOffset": "0", "suspendTimeoutMillis": "15000", "subVersion": "3", "subscription": "", "expressionType": "TAG"}
@@ -118,6 +120,20 @@ def test_a_message_of_another_tag_does_not_wake(opened):
     put(store, b"yes", tags="right")
     answer = peer.receive()
     assert bodies(answer) == [b"yes"] and answer.ext["nextBeginOffset"] == "6"
+
+
+@pytest.mark.parametrize("options", [{"flush_backend": "fdatasync"}, {"flush_backend": "msync"}, {"commit_interval_max_ms": 1},
+                                     {"flush_backend": "fdatasync", "flush_mode": "sync"}], ids=str)
+def test_what_the_pool_holds_is_committed_for_a_held_pull(opened, options):
+    """By the network thread itself where the commit goes to the page cache."""
+    store, front = opened(**{"write_path": "pool", "commit_interval_max_ms": 0} | options)
+    peer, producer = Peer(front.address), Peer(front.address)
+    for n in range(50):
+        peer.send(11, HEAD | {"queueOffset": str(n)})
+        until(lambda: front.held() == 1)
+        assert producer.ask(310, SEND | {"e": "1"}, b"%d" % n).code == 0
+        assert bodies(peer.receive()) == [b"%d" % n]
+    assert store.stats()["committed"] == store.stats()["wrote"]
 
 
 def test_a_held_pull_expires(opened):

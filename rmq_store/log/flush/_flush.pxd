@@ -24,6 +24,9 @@ cdef struct Flusher:
     int stop
 
 cdef int flush_commit(Log *log, int64_t to) noexcept nogil          # any thread; 0 or -errno (fenced)
+# Commits all that is appended, if a commit is a write to the page cache and nobody else is at it. False: neither, wake the
+# committer. An error is a fence.
+cdef bint flush_commit_try(Log *log) noexcept nogil
 cdef int flush_all(Log *log) noexcept nogil                         # everything appended so far becomes durable; 0 or -errno
 # Until `end` is durable: 0; -ETIMEDOUT; -errno of the fence.
 cdef int flush_wait(Log *log, int64_t end, int64_t timeout_ns) noexcept nogil

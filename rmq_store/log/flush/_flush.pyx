@@ -56,6 +56,14 @@ cdef int flush_commit(Log *log, int64_t to) noexcept nogil:
     return rc
 
 
+cdef bint flush_commit_try(Log *log) noexcept nogil:
+    if log.backend.reach != NULL or log.backend.commit == NULL or not rmq_mutex_try(&log.commit_lock):
+        return False
+    _commit_locked(log, rmq_load(&log.wrote))
+    rmq_mutex_unlock(&log.commit_lock)
+    return True
+
+
 cdef int _flush_locked(Log *log) noexcept nogil:
     # The caller holds sync_lock. The time is read before the position, so the records that the time covers lie below the
     # position. A few records were being appended meanwhile; recovery's margin of three seconds covers them.
