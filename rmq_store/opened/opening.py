@@ -31,6 +31,7 @@ from rmq_store.log.recovery.directories import (
 from rmq_store.log.recovery.places import Places, denied, need_store, no_directory
 from rmq_store.log.recovery.queue_times import Stamp, keep_times, restore_times
 from rmq_store.log.recovery.recover import OFFSET_MAX, Outcome, Rules, find_end, load_names, make_end
+from rmq_store.log.recovery.salvage import keep_directories
 from rmq_store.log.recovery.versions import code_text, other_version, refusal
 from rmq_store.opened.serving import StoreServes
 from rmq_store.opened.tasks import filter_setter
@@ -118,7 +119,7 @@ class Found:
     """What an open has found out before it changes anything."""
 
     def __init__(self, times: Times, queues: Any, table: QueueTableOwner, emptied: list[Emptied], recovery: Any, rules: Rules,
-                 outcome: Outcome, queued_end: int, lacking_from: int) -> None:
+                 outcome: Outcome, queued_end: int, lacking_from: int, lost: bool) -> None:
         self.times = times                  # of the checkpoint, as far as they are believed
         self.queues = queues                # QueueRecovery
         self.table, self.emptied = table, emptied
@@ -126,6 +127,7 @@ class Found:
         self.rules, self.outcome = rules, outcome
         self.queued_end = queued_end        # end of the last record that has an entry, -1: none
         self.lacking_from = lacking_from    # from where on a damaged queue lacks entries; OFFSET_MAX: none does
+        self.lost = lost                    # files of the log that something leads to are not there, which was accepted
 
 
 def _load_and_recover(store: StoreServes, files: ControlFiles, places: Places, options: Options, io: Any) -> Times:
@@ -205,7 +207,8 @@ def _find(store: StoreServes, places: Places, options: Options, table: QueueTabl
         if queued_end > outcome.end and not cut_short:
             emit(Event.LOG_SHORT, path=places.root, queued=queued_end, offset=outcome.end, size=queued_end - outcome.end,
                  cure=_SHORT_READ if store.readonly else _SHORT_CUT)
-        return Found(times, queues, table, emptied, recovery, rules, outcome, believed_end, lacking_from)
+        return Found(times, queues, table, emptied, recovery, rules, outcome, believed_end, lacking_from,
+                     _files_lost(store, options, known))
     if not store.readonly:
         emit(Event.RECOVERY_STARTED, path=places.root, kind="abnormal", file=places.commitlog)
     outcome = find_end(recovery, rules, -1)
@@ -222,7 +225,15 @@ def _find(store: StoreServes, places: Places, options: Options, table: QueueTabl
         lacking_from = min(lacking_from, rotten_from)
     if store.readonly and not store.in_use:
         emit(Event.NEEDS_RECOVERY, path=places.root, kind="abnormal", file=places.commitlog, offset=queued_end)
-    return Found(times, queues, table, emptied, recovery, rules, outcome, queued_end, lacking_from)
+    return Found(times, queues, table, emptied, recovery, rules, outcome, queued_end, lacking_from,
+                 _files_lost(store, options, known))
+
+
+def _files_lost(store: StoreServes, options: Options, known: int) -> bool:
+    """Whether something leads to files behind the last one, or to a log without files: an open that is allowed to go on takes
+    away what leads there."""
+    starts = _building.log_recovery(store).starts()
+    return not starts or (options.commitlog_loss_accepted and known > starts[-1] + options.segment_size_bytes)
 
 
 def _reach(store: StoreServes, places: Places, options: Options, outcome: Outcome, known: int) -> Outcome:
@@ -380,6 +391,10 @@ def _mark(store: StoreServes, files: ControlFiles, places: Places, found: Found)
 def _mend(store: StoreServes, files: ControlFiles, places: Places, found: Found, first: int) -> int:
     """Takes away what is not to be believed, from log, queues and index. Returns from where dispatch has to fill them again."""
     outcome, clean = found.outcome, found.rules.clean
+    if found.lost and (copy := keep_directories(
+            files, places.root, f"queues-{outcome.end:020d}",
+            (places.consumequeue, places.batchconsumequeue, places.consumequeue_ext, places.index))) is not None:
+        emit(Event.QUEUES_COPIED, path=places.root, copy=copy, offset=outcome.end)
     store.cut_bytes = make_end(found.recovery, files, places.root, outcome, found.rules, found.queued_end)
     bound_removed(store, files, outcome.end)
     if not found.recovery.starts():

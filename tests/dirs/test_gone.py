@@ -111,7 +111,10 @@ def test_lost_for_good_and_accepted(two):
             if int(path.name) >= tail:
                 path.unlink()
     assert "commitlog_loss_accepted=True opens the store without them" in str(refused(two))
+    queues = content(two.root / "consumequeue")
     with two.open(commitlog_loss_accepted=True) as store:
+        (copy,) = (two.root / ".salvage").glob("queues-*")
+        assert content(copy / "consumequeue") == queues
         assert numbers(store.scan("T", 0)) == left
         assert store.put("T", b"on").queue_offset == len(left)
     with two.open() as store:       # once is enough

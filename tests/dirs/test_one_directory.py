@@ -1,10 +1,12 @@
 """A log in one directory that is not given, not mounted, or half of the log: an open for writing changes nothing."""
+import errno
 import shutil
 
 import pytest
 
 import rmq_store
 from rmq_store import MessageStore, errors
+from rmq_store.base.io._io import ProbeIo
 from rmq_store.cli.main import main
 from rmq_store.codec._layout import CHECKPOINT_AT_FLUSHED
 from rmq_store.services.integrity.repair import repair
@@ -130,14 +132,67 @@ def test_a_reader_says_it_and_writes_nothing(two, caplog):
     assert content(two.place) == before
 
 
-def test_lost_for_good_and_accepted(tmp_path, ending):
+def derived(root):
+    """The files that an open removes where the log is lost."""
+    return {name: data for name, data in content(root).items() if name.split("/")[0] in ("consumequeue", "index")}
+
+
+def copied(root):
+    """The copies of such files, one for each copy."""
+    return [derived(copy) for copy in sorted((root / ".salvage").glob("queues-*"))]
+
+
+def test_lost_for_good_and_accepted(tmp_path, ending, caplog):
     root = made(tmp_path, ending)
     shutil.rmtree(tmp_path / "disk")
+    before = derived(root)
     with MessageStore.open(root, commitlog_loss_accepted=True, **SIZES) as store:
         assert list(store.scan()) == [] and store.topics() in ([], ["T"])
         assert store.put("T", b"on").queue_offset == 0
+    assert len(before) > 1 and copied(root) == [before], "nothing is removed without a copy"
+    assert str(root / ".salvage") in next(r.getMessage() for r in caplog.records if r.event == "QUEUES_COPIED")
     with MessageStore.open(root, **SIZES) as store:     # once is enough
         assert store.max_offset("T", 0) == 1
+    assert copied(root) == [before]
+
+
+def test_a_queue_without_a_log_is_copied_even_if_nothing_tells_that_there_was_one(tmp_path):
+    root = made(tmp_path, "crashed")
+    shutil.rmtree(tmp_path / "disk")
+    (root / "commitlog").mkdir()
+    (root / "checkpoint").unlink()
+    before = derived(root)
+    MessageStore.open(root, **SIZES).close()
+    assert len(before) > 1 and copied(root) == [before]
+
+
+@pytest.mark.parametrize("spoil", ["killed", "full"])
+def test_an_open_that_accepts_a_loss_and_is_broken_off_leaves_queues_or_a_copy(tmp_path, ending, spoil):
+    """Whatever call it ends with, of which some are tried: killed, or no space is left."""
+    root = made(tmp_path, ending, count=6)
+    shutil.rmtree(tmp_path / "disk")
+    before = derived(root)
+    kept = tmp_path / "kept"
+    root.rename(kept)
+    for n in range(1 + (ending == "crashed"), 300, 13 if spoil == "killed" else 5):
+        shutil.copytree(kept, root)
+        probe = ProbeIo(keep_bytes=False)
+        if spoil == "killed":
+            probe.freeze("mutate|sync", n)
+        else:
+            probe.fail("pwrite|fallocate|mkdir", n, errno.ENOSPC, sticky=True)
+        try:
+            MessageStore.open(root, commitlog_loss_accepted=True, _io=probe, **SIZES).close()
+        except (errors.RmqStoreError, OSError):
+            pass
+        assert before in [derived(root), *copied(root)]
+        if not (probe.frozen or probe.hits):
+            break
+        with MessageStore.open(root, commitlog_loss_accepted=True, **SIZES) as store:
+            assert store.put("T", b"on").queue_offset == 0
+        assert before in copied(root) and not list((root / ".salvage").glob("*.tmp"))
+        shutil.rmtree(root)
+    assert n > 5 and not (probe.frozen or probe.hits)
 
 
 def test_commands_and_tools_refuse(tmp_path, capsys):
