@@ -171,15 +171,26 @@ def _load_and_recover(store: StoreServes, files: ControlFiles, places: Places, o
 
 def _load_batches(store: StoreServes, files: ControlFiles, places: Places, options: Options, table: QueueTableOwner) -> None:
     """Batch queues, of the topics that config/topics.json names, or else have such queues. Raises StoreRefusesToLoad."""
-    topics, size = batch_topics(files, places.root), options.batch_consumequeue_file_size_bytes
-    if topics is None:
-        topics = frozenset(topic.decode("utf-8", "surrogateescape") for topic in batch_dirs(places.batchconsumequeue))
-    if topics and options.follow:
-        raise StoreStateError(f"the store at {places.root} has topics with batch queues ({min(topics)}), which cannot be "
-                              "followed: open it with readonly=True alone, and again when there is more to read")
-    names = [topic.encode("utf-8", "surrogateescape") for topic in topics]
-    load_batch_queues(table, places.batchconsumequeue, size, names)
+    size = options.batch_consumequeue_file_size_bytes
+    topics = _batch_topics(files, places)
+    while True:
+        try:
+            load_batch_queues(table, places.batchconsumequeue, size, [name.encode("utf-8", "surrogateescape") for name in topics])
+            break
+        except StoreRefusesToLoad:
+            said, topics = topics, _batch_topics(files, places)
+            if not options.readonly or said == topics:      # else a writer has made a topic one with batch queues meanwhile
+                raise
+    if options.follow:
+        table.batched(places.batchconsumequeue, size, ())   # the writer may make some
     store._take_batches(places.batchconsumequeue, size, topics)
+
+
+def _batch_topics(files: ControlFiles, places: Places) -> frozenset[str]:
+    topics = batch_topics(files, places.root)
+    if topics is None:
+        return frozenset(topic.decode("utf-8", "surrogateescape") for topic in batch_dirs(places.batchconsumequeue))
+    return topics
 
 
 def _find(store: StoreServes, places: Places, options: Options, table: QueueTableOwner, emptied: list[Emptied], clean: bool,
@@ -218,7 +229,8 @@ def _find(store: StoreServes, places: Places, options: Options, table: QueueTabl
         times = (rules.physical_timestamp, rules.logics_timestamp, rules.index_timestamp, *times[3:5], rules.flushed_offset)
     known, lacking_from = queues.find_ends(outcome.begin)
     _look_again(store, places, options)
-    known = known_end(places, times if places.several else told, False, known, outcome.last_timestamp)
+    known = known_end(places, times if places.several else told, False, known, outcome.last_timestamp,
+                      _lead_beyond(store, options, queues))
     outcome = _reach(store, places, options, outcome, known)
     queued_end, rotten_from = queues.settle_from(outcome.begin, log_end=outcome.end)
     if rotten_from < outcome.begin:     # of a queue that nothing was put to since: dispatch would never come to it
@@ -227,6 +239,12 @@ def _find(store: StoreServes, places: Places, options: Options, table: QueueTabl
         emit(Event.NEEDS_RECOVERY, path=places.root, kind="abnormal", file=places.commitlog, offset=queued_end)
     return Found(times, queues, table, emptied, recovery, rules, outcome, queued_end, lacking_from,
                  _files_lost(store, options, known))
+
+
+def _lead_beyond(store: StoreServes, options: Options, queues: Any) -> bool:
+    """After a crash: whether queues lead behind the last file of the log, and not by one damaged entry."""
+    starts = _building.log_recovery(store).starts()
+    return bool(starts) and queues.lead_beyond(starts[-1] + options.segment_size_bytes) > 1
 
 
 def _files_lost(store: StoreServes, options: Options, known: int) -> bool:
@@ -395,12 +413,9 @@ def _mend(store: StoreServes, files: ControlFiles, places: Places, found: Found,
             files, places.root, f"queues-{outcome.end:020d}",
             (places.consumequeue, places.batchconsumequeue, places.consumequeue_ext, places.index))) is not None:
         emit(Event.QUEUES_COPIED, path=places.root, copy=copy, offset=outcome.end)
-    store.cut_bytes = make_end(found.recovery, files, places.root, outcome, found.rules, found.queued_end)
-    bound_removed(store, files, outcome.end)
     if not found.recovery.starts():
         found.queues.destroy()
         _building.destroy_index(store)
-    drop_stale(files, places.root, outcome.end)
     remove_empty(found.table, found.emptied)
     damaged = found.lacking_from < OFFSET_MAX
     if damaged or not clean:
@@ -414,6 +429,10 @@ def _mend(store: StoreServes, files: ControlFiles, places: Places, found: Found,
         lacking_from = found.queues.truncate(whole_to, -1 if light else outcome.end)
         if clean:
             dispatch_from = min(dispatch_from, max(lacking_from, first, 0))
+    # Behind the queues: entries that lead to files which are gone would look like a disk that is, if this is broken off.
+    store.cut_bytes = make_end(found.recovery, files, places.root, outcome, found.rules, found.queued_end)
+    bound_removed(store, files, outcome.end)
+    drop_stale(files, places.root, outcome.end)
     if damaged:
         dispatch_from = min(dispatch_from, max(found.lacking_from, first, 0))
         emit(Event.QUEUES_SPOILT, path=places.consumequeue, offset=dispatch_from)

@@ -93,7 +93,7 @@ def test_a_queue_all_of_whose_units_are_cut_off_keeps_its_offset(tmp_path: Path)
         file.write(bytes((1 << 16) - (at - begin)))
     (tmp_path / "s" / "abort").touch()
     (tmp_path / "s" / "checkpoint").unlink()
-    with make(tmp_path / "s", **one) as store:
+    with make(tmp_path / "s", commitlog_loss_accepted=True, **one) as store:
         assert store.max_offset("B", 0) == low
         assert store.put_inner_batch("B", [b"new", b"er"]).queue_offsets == [low, low + 1]
         store.wait_dispatched()
