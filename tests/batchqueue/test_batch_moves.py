@@ -10,6 +10,8 @@ from rmq_store.services.backup import source as backup_source
 from rmq_store.upkeep.moving import journal, messages
 from tests.batchqueue.test_batch_queues import SMALL, bodies, fill, make, read, units
 
+pytestmark = pytest.mark.untraced       # copies write through an I/O table of their own
+
 
 class Died(Exception):
     pass
