@@ -59,6 +59,9 @@ class Event(Enum):
         "cut the log of %(path)s at offset %(offset)d: %(reason)s; the %(size)d bytes after this offset were not valid records")
     SALVAGED = "recovery", _WARNING, (
         "copied the %(size)d bytes from offset %(offset)d on to %(copy)s before the cut; %(what)s")
+    QUEUES_COPIED = "recovery", _WARNING, (
+        "copied the queues and the index of %(path)s to %(copy)s, because the files of the log behind offset %(offset)d are "
+        "missing: the open removes the entries that point there")
     EMPTY_FILE_REMOVED = "recovery", _WARNING, "removed the empty last commit-log file %(file)s"
     QUEUE_FILE_REMOVED = "consumequeue", _WARNING, "removed the empty last consume-queue file %(file)s"
     FOREIGN_FILE_SKIPPED = "recovery", _WARNING, "skipped %(file)s, and did not change it: %(reason)s"

@@ -31,6 +31,7 @@ from rmq_store.log.recovery.directories import (
 from rmq_store.log.recovery.places import Places, denied, need_store, no_directory
 from rmq_store.log.recovery.queue_times import Stamp, keep_times, restore_times
 from rmq_store.log.recovery.recover import OFFSET_MAX, Outcome, Rules, find_end, load_names, make_end
+from rmq_store.log.recovery.salvage import keep_directories
 from rmq_store.log.recovery.versions import code_text, other_version, refusal
 from rmq_store.opened.serving import StoreServes
 from rmq_store.opened.tasks import filter_setter
@@ -121,7 +122,7 @@ class Found:
     """What an open has found out before it changes anything."""
 
     def __init__(self, times: Times, queues: Any, table: QueueTableOwner, emptied: list[Emptied], recovery: Any, rules: Rules,
-                 outcome: Outcome, queued_end: int, lacking_from: int) -> None:
+                 outcome: Outcome, queued_end: int, lacking_from: int, lost: bool) -> None:
         self.times = times                  # of the checkpoint, as far as they are believed
         self.queues = queues                # QueueRecovery
         self.table, self.emptied = table, emptied
@@ -129,6 +130,7 @@ class Found:
         self.rules, self.outcome = rules, outcome
         self.queued_end = queued_end        # end of the last record that has an entry, -1: none
         self.lacking_from = lacking_from    # from where on a damaged queue lacks entries; OFFSET_MAX: none does
+        self.lost = lost                    # files of the log that something leads to are not there, which was accepted
 
 
 def _load_and_recover(store: StoreServes, files: ControlFiles, places: Places, options: Options, io: Any) -> Times:
@@ -172,15 +174,26 @@ def _load_and_recover(store: StoreServes, files: ControlFiles, places: Places, o
 
 def _load_batches(store: StoreServes, files: ControlFiles, places: Places, options: Options, table: QueueTableOwner) -> None:
     """Batch queues, of the topics that config/topics.json names, or else have such queues. Raises StoreRefusesToLoad."""
-    topics, size = batch_topics(files, places.root), options.batch_consumequeue_file_size_bytes
-    if topics is None:
-        topics = frozenset(topic.decode("utf-8", "surrogateescape") for topic in batch_dirs(places.batchconsumequeue))
-    if topics and options.follow:
-        raise StoreStateError(f"the store at {places.root} has topics with batch queues ({min(topics)}), which cannot be "
-                              "followed: open it with readonly=True alone, and again when there is more to read")
-    names = [topic.encode("utf-8", "surrogateescape") for topic in topics]
-    load_batch_queues(table, places.batchconsumequeue, size, names)
+    size = options.batch_consumequeue_file_size_bytes
+    topics = _batch_topics(files, places)
+    while True:
+        try:
+            load_batch_queues(table, places.batchconsumequeue, size, [name.encode("utf-8", "surrogateescape") for name in topics])
+            break
+        except StoreRefusesToLoad:
+            said, topics = topics, _batch_topics(files, places)
+            if not options.readonly or said == topics:      # else a writer has made a topic one with batch queues meanwhile
+                raise
+    if options.follow:
+        table.batched(places.batchconsumequeue, size, ())   # the writer may make some
     store._take_batches(places.batchconsumequeue, size, topics)
+
+
+def _batch_topics(files: ControlFiles, places: Places) -> frozenset[str]:
+    topics = batch_topics(files, places.root)
+    if topics is None:
+        return frozenset(topic.decode("utf-8", "surrogateescape") for topic in batch_dirs(places.batchconsumequeue))
+    return topics
 
 
 def _find(store: StoreServes, places: Places, options: Options, table: QueueTableOwner, emptied: list[Emptied], clean: bool,
@@ -208,7 +221,8 @@ def _find(store: StoreServes, places: Places, options: Options, table: QueueTabl
         if queued_end > outcome.end and not cut_short:
             emit(Event.LOG_SHORT, path=places.root, queued=queued_end, offset=outcome.end, size=queued_end - outcome.end,
                  cure=_SHORT_READ if store.readonly else _SHORT_CUT)
-        return Found(times, queues, table, emptied, recovery, rules, outcome, believed_end, lacking_from)
+        return Found(times, queues, table, emptied, recovery, rules, outcome, believed_end, lacking_from,
+                     _files_lost(store, options, known))
     if not store.readonly:
         emit(Event.RECOVERY_STARTED, path=places.root, kind="abnormal", file=places.commitlog)
     outcome = find_end(recovery, rules, -1)
@@ -218,14 +232,29 @@ def _find(store: StoreServes, places: Places, options: Options, table: QueueTabl
         times = (rules.physical_timestamp, rules.logics_timestamp, rules.index_timestamp, *times[3:5], rules.flushed_offset)
     known, lacking_from = queues.find_ends(outcome.begin)
     _look_again(store, places, options)
-    known = known_end(places, times if places.several else told, False, known, outcome.last_timestamp)
+    known = known_end(places, times if places.several else told, False, known, outcome.last_timestamp,
+                      _lead_beyond(store, options, queues))
     outcome = _reach(store, places, options, outcome, known)
     queued_end, rotten_from = queues.settle_from(outcome.begin, log_end=outcome.end)
     if rotten_from < outcome.begin:     # of a queue that nothing was put to since: dispatch would never come to it
         lacking_from = min(lacking_from, rotten_from)
     if store.readonly and not store.in_use:
         emit(Event.NEEDS_RECOVERY, path=places.root, kind="abnormal", file=places.commitlog, offset=queued_end)
-    return Found(times, queues, table, emptied, recovery, rules, outcome, queued_end, lacking_from)
+    return Found(times, queues, table, emptied, recovery, rules, outcome, queued_end, lacking_from,
+                 _files_lost(store, options, known))
+
+
+def _lead_beyond(store: StoreServes, options: Options, queues: Any) -> bool:
+    """After a crash: whether queues lead behind the last file of the log, and not by one damaged entry."""
+    starts = _building.log_recovery(store).starts()
+    return bool(starts) and queues.lead_beyond(starts[-1] + options.segment_size_bytes) > 1
+
+
+def _files_lost(store: StoreServes, options: Options, known: int) -> bool:
+    """Whether something leads to files behind the last one, or to a log without files: an open that is allowed to go on takes
+    away what leads there."""
+    starts = _building.log_recovery(store).starts()
+    return not starts or (options.commitlog_loss_accepted and known > starts[-1] + options.segment_size_bytes)
 
 
 def _reach(store: StoreServes, places: Places, options: Options, outcome: Outcome, known: int) -> Outcome:
@@ -383,12 +412,13 @@ def _mark(store: StoreServes, files: ControlFiles, places: Places, found: Found)
 def _mend(store: StoreServes, files: ControlFiles, places: Places, found: Found, first: int) -> int:
     """Takes away what is not to be believed, from log, queues and index. Returns from where dispatch has to fill them again."""
     outcome, clean = found.outcome, found.rules.clean
-    store.cut_bytes = make_end(found.recovery, files, places.root, outcome, found.rules, found.queued_end)
-    bound_removed(store, files, outcome.end)
+    if found.lost and (copy := keep_directories(
+            files, places.root, f"queues-{outcome.end:020d}",
+            (places.consumequeue, places.batchconsumequeue, places.consumequeue_ext, places.index))) is not None:
+        emit(Event.QUEUES_COPIED, path=places.root, copy=copy, offset=outcome.end)
     if not found.recovery.starts():
         found.queues.destroy()
         _building.destroy_index(store)
-    drop_stale(files, places.root, outcome.end)
     remove_empty(found.table, found.emptied)
     damaged = found.lacking_from < OFFSET_MAX
     if damaged or not clean:
@@ -402,6 +432,10 @@ def _mend(store: StoreServes, files: ControlFiles, places: Places, found: Found,
         lacking_from = found.queues.truncate(whole_to, -1 if light else outcome.end)
         if clean:
             dispatch_from = min(dispatch_from, max(lacking_from, first, 0))
+    # Behind the queues: entries that lead to files which are gone would look like a disk that is, if this is broken off.
+    store.cut_bytes = make_end(found.recovery, files, places.root, outcome, found.rules, found.queued_end)
+    bound_removed(store, files, outcome.end)
+    drop_stale(files, places.root, outcome.end)
     if damaged:
         dispatch_from = min(dispatch_from, max(found.lacking_from, first, 0))
         emit(Event.QUEUES_SPOILT, path=places.consumequeue, offset=dispatch_from)

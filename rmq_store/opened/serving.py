@@ -2,12 +2,15 @@
 MessageStore."""
 import os
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from rmq_store.access.reader._message import Message
 from rmq_store.access.writer._arguments import joined_keys
 from rmq_store.access.writer.keyed import need_key
-from rmq_store.errors import CorruptionError, StoreNotWriteable, StoreStateError, illegal
+from rmq_store.base.io._io import IoTable
+from rmq_store.base.io.files import ControlFiles
+from rmq_store.errors import ArgumentIllegal, CorruptionError, StoreNotWriteable, StoreStateError, illegal
 from rmq_store.events import Event, emit
 from rmq_store.filter._program import SqlFilter, chosen_filter
 from rmq_store.opened.entering import Entering
@@ -22,7 +25,7 @@ from rmq_store.services.consumer.consumer import Consumer
 from rmq_store.services.consumer.filters import ConsumerFilters
 from rmq_store.services.consumer.offsets import ConsumerOffsets
 from rmq_store.services.consumer.progress import Lag, MessageCount, count_messages, lag_of, reset
-from rmq_store.services.consumer.tables import GroupTable, TopicTable
+from rmq_store.services.consumer.tables import GroupTable, TopicTable, batch_topics
 from rmq_store.services.delay.service import DelayLevel, delay_levels
 from rmq_store.services.transaction.checking import Check, Checker
 from rmq_store.services.transaction.service import PendingTransaction, Transactions
@@ -47,6 +50,13 @@ class StoreServes(StoreTimers):
     _checker: Checker
     _entering: Entering | None = None
     _followed: tuple[int, int, int] | None = None       # following.py's: (start, device, inode) of a file of the log
+
+    def _look_for_batch_topics(self) -> None:
+        """Of a store that follows another process, before it waits for a queue that it does not know: its kind."""
+        for topic in sorted((batch_topics(ControlFiles(IoTable()), self.path) or frozenset()) - self.batch_topics):
+            with suppress(ArgumentIllegal):         # somebody has waited for it already
+                self._batch_topic(topic, "take")
+                self._batch_topic(topic, "open")
 
     # ---- durability and visibility
 

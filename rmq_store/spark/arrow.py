@@ -13,6 +13,7 @@ from rmq_store.spark.options import ReadOptions
 from rmq_store.spark.schema import arrow_schema, kernel_columns
 from rmq_store.spark.splits import Piece, whole_before
 from rmq_store.spark.stores import is_gone
+from rmq_store.spark.unwrapping import unwrapped
 from rmq_store.spark.view_columns import ERROR_COLUMN
 
 __all__ = ["open_if_there", "open_piece", "read_pieces"]
@@ -107,11 +108,12 @@ def _batch(schema: Any, piece: Piece, options: ReadOptions, count: int, buffers:
             array = pa.Array.from_buffers(field.type, count, [None, pa.py_buffer(buffers[field.name])])
         arrays.append(array)
     batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
+    batch, rows = unwrapped(batch, piece, options, buffers)
     if options.subscribe_pattern is not None:
         topics = _text(pa.string(), count, buffers["topic"]).to_pylist()
         fits = {t: re.fullmatch(options.subscribe_pattern, t) is not None for t in set(topics)}
         if not all(fits.values()):
-            batch = batch.filter(pa.array([fits[t] for t in topics], pa.bool_()))
+            batch = batch.filter(pa.array([fits[topics[i]] for i in rows], pa.bool_()))
     return batch
 
 

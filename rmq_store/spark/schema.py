@@ -3,6 +3,7 @@ from typing import Any
 
 from rmq_store.errors import ConfigError
 from rmq_store.spark.options import ReadOptions
+from rmq_store.spark.unwrapping import NEEDED
 from rmq_store.spark.view_columns import ERROR_COLUMN, VIEWS
 
 __all__ = ["columns_of", "ddl", "kernel_columns"]
@@ -57,6 +58,4 @@ def kernel_columns(columns: dict[str, str], options: ReadOptions) -> list[str]:
         wanted = ["propertiesRaw" if name == "properties" else name for name in wanted]
     if options.subscribe_pattern is not None and "topic" not in wanted:
         wanted.append("topic")
-    if options.decompress and "body" in wanted and "sysFlag" not in wanted:
-        wanted.append("sysFlag")
-    return wanted
+    return wanted + [name for name in NEEDED if name not in wanted]

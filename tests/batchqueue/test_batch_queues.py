@@ -145,6 +145,7 @@ def test_a_damaged_unit_is_made_again_at_a_clean_open(tmp_path: Path) -> None:
         assert read(store) == bodies(23)
 
 
+@pytest.mark.untraced       # files are changed behind the trace's back
 def test_a_log_that_lost_its_end_takes_its_units_along(tmp_path: Path) -> None:
     with make(tmp_path / "s") as store:
         fill(store, 30)
@@ -225,8 +226,6 @@ def test_the_kind_of_a_queue_never_changes_silently(tmp_path: Path) -> None:
     with pytest.raises(errors.StoreRefusesToLoad, match="queue of the other kind"):
         MessageStore.open(tmp_path / "s")
     shutil.rmtree(tmp_path / "s" / "consumequeue" / "B")
-    with pytest.raises(errors.StoreStateError, match="cannot be followed"):
-        MessageStore.open(tmp_path / "s", readonly=True, follow=True)
     topics.write_text("{")
     with MessageStore.open(tmp_path / "s", readonly=True) as store:     # its directories say which topics they are of
         assert read(store) == bodies(3)
@@ -268,13 +267,6 @@ def test_a_deleted_topic_begins_anew(tmp_path: Path) -> None:
         assert read(store) == [b"x", b"y"]
     with make(tmp_path / "s") as store:
         assert read(store) == [b"x", b"y"]
-
-
-def test_copies_refuse_inner_batches(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with make(tmp_path / "s") as store:
-        fill(store, 2)
-    assert main(["copy", str(tmp_path / "s"), str(tmp_path / "t")]) != 0
-    assert "is an inner batch" in capsys.readouterr().err
 
 
 def test_the_command_sets_the_type(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

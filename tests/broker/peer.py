@@ -7,20 +7,11 @@ from rmq_store.remoting.frame import RESPONSE, Frame, decode, encode
 TIMEOUT_S = 30
 
 
-class Peer:
-    """One connection. Not thread-safe. hear(fields of a send, its answer): told of each answer, where the trace of a test is
-    judged (tests/trace/recorder.py)."""
+class Frames:
+    """One connection, to a broker or a name server, and the frames that come. Not thread-safe."""
 
-    hear = None
-
-    def __init__(self, address, serialize=0):
-        host, port = address.rsplit(":", 1)
+    def __init__(self, host, port):
         self.sock = socket.create_connection((host, int(port)), timeout=TIMEOUT_S)
-        self.serialize = serialize
-        self.pushed = []
-        self.answers = {}
-        self.asked = {}
-        self._opaque = 0
 
     def __enter__(self):
         return self
@@ -39,6 +30,21 @@ class Peer:
     def read(self):
         head = self.exactly(4)
         return decode(head + self.exactly(int.from_bytes(head, "big")))
+
+
+class Peer(Frames):
+    """A client of a broker. hear(fields of a send, its answer): told of each answer, where the trace of a test is
+    judged (tests/trace/recorder.py)."""
+
+    hear = None
+
+    def __init__(self, address, serialize=0):
+        super().__init__(*address.rsplit(":", 1))
+        self.serialize = serialize
+        self.pushed = []
+        self.answers = {}
+        self.asked = {}
+        self._opaque = 0
 
     def send(self, code, body=b"", frame_flag=0, **ext):
         """Sends a request; `answer` fetches its answer by the number that this returns."""

@@ -1,4 +1,5 @@
 """store.table: the newest message of each key, kept up to date; and topics whose messages need a key."""
+import errno
 import threading
 
 import pytest
@@ -6,6 +7,7 @@ import pytest
 from rmq_store import MessageStore, errors
 from rmq_store.codec.batch import encode_batch
 from rmq_store.services.compaction._places import Places
+from rmq_store.services.consumer.config_file import ConfigFile
 
 SMALL = {"segment_size_bytes": 1 << 16, "consumequeue_file_size_bytes": 2000, "index_slots": 100, "index_entries_max": 1000}
 
@@ -214,6 +216,34 @@ def test_batch_queues_are_not_compacted(store):
     with pytest.raises(errors.ArgumentIllegal, match="C is a compaction topic"):
         store.topic_table.set_queue_type("C", "BatchCQ")
     store.topic_table.set_queue_type("C", "SimpleCQ")
+
+
+@pytest.mark.parametrize("before", ["DELETE", "COMPACTION"])
+def test_a_full_disk_leaves_the_policy_as_it_was(tmp_path, monkeypatch, before):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "no space left on device")
+
+    after = "COMPACTION" if before == "DELETE" else "DELETE"
+    with MessageStore.open(tmp_path / "s", **SMALL) as store:
+        table = store.topic_table
+        table.set("C", readQueueNums=7)
+        if before == "COMPACTION":
+            table.set_cleanup_policy("C", before)
+        entry = table.get("C")
+        with monkeypatch.context() as patch:
+            patch.setattr(ConfigFile, "save", full)
+            with pytest.raises(OSError, match="no space left"):
+                table.set_cleanup_policy("C", after)
+        assert table.get("C") == entry and ("C" in table.compacted()) == (before == "COMPACTION")
+        if before == "DELETE":
+            store.put("C", b"without a key")
+        else:
+            with pytest.raises(errors.MessageIllegal):
+                store.put("C", b"without a key")
+        table.set("Other", readQueueNums=3)         # a later write has nothing of it
+    with MessageStore.open(tmp_path / "s", **SMALL) as store:
+        assert store.topic_table.get("C") == entry
+        assert store.topic_table.set_cleanup_policy("C", after)["attributes"]["cleanup.policy"] == after
 
 
 def test_the_policy_is_kept_and_a_damaged_file_stops_no_open(tmp_path):

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from rmq_store import MessageStore
 from rmq_store.config import values
 from rmq_store.config.broker import BROKER_ONLY, NEVER_READ
 from rmq_store.config.load import Default, resolve
@@ -203,3 +204,13 @@ def test_every_option_is_read_somewhere():
                      if p.parent.name != "config")
     unread = [o.name for o in OPTIONS if not re.search(rf"\b{o.name}\b", text)]
     assert unread == []
+
+
+def test_parsing_ahead_of_dispatch_is_accepted_and_named(tmp_path, caplog):
+    """enableBuildConsumeQueueConcurrently: ARCHITECTURE says why one thread dispatches."""
+    with caplog.at_level("WARNING"), MessageStore.open(
+            tmp_path / "s", profile="dev", enableBuildConsumeQueueConcurrently=True) as store:
+        store.put("T", b"x")
+        assert store.wait_dispatched(30) and len(store.get("T", 0, 0)) == 1
+    said = [r.getMessage() for r in caplog.records if r.event == "OPTION_NO_EFFECT"]
+    assert len(said) == 1 and "enableBuildConsumeQueueConcurrently=True (one native thread dispatches)" in said[0]

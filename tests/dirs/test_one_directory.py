@@ -1,10 +1,12 @@
 """A log in one directory that is not given, not mounted, or half of the log: an open for writing changes nothing."""
+import errno
 import shutil
 
 import pytest
 
 import rmq_store
 from rmq_store import MessageStore, errors
+from rmq_store.base.io._io import ProbeIo
 from rmq_store.cli.main import main
 from rmq_store.codec._layout import CHECKPOINT_AT_FLUSHED
 from rmq_store.services.integrity.repair import repair
@@ -89,7 +91,7 @@ def test_queues_alone_tell_of_a_closed_log(tmp_path):
     refused(tmp_path, root)
 
 
-@pytest.mark.parametrize(("ending", "seal"), [("closed", True), ("closed", False), ("crashed", True)])
+@pytest.mark.parametrize("seal", [True, False])
 def test_one_of_two_directories_is_given(two, ending, seal):
     """Two files, so that there is no hole between them to see."""
     with two.open() as store:
@@ -104,7 +106,7 @@ def test_one_of_two_directories_is_given(two, ending, seal):
     assert two.files() == {"a": [0], "b": [1]}
     if ending == "crashed":
         (two.root / "abort").touch()
-    if not seal:        # of a broker that crashed nothing tells where its log ended
+    if not seal:
         unseal(two.root)
     error, _ = refused(two.place, two.root, commitlog_path=str(two.logs[0]))
     assert f"files up to {SEGMENT:020d}" in str(error) and error.offset == SEGMENT
@@ -130,14 +132,67 @@ def test_a_reader_says_it_and_writes_nothing(two, caplog):
     assert content(two.place) == before
 
 
-def test_lost_for_good_and_accepted(tmp_path, ending):
+def derived(root):
+    """The files that an open removes where the log is lost."""
+    return {name: data for name, data in content(root).items() if name.split("/")[0] in ("consumequeue", "index")}
+
+
+def copied(root):
+    """The copies of such files, one for each copy."""
+    return [derived(copy) for copy in sorted((root / ".salvage").glob("queues-*"))]
+
+
+def test_lost_for_good_and_accepted(tmp_path, ending, caplog):
     root = made(tmp_path, ending)
     shutil.rmtree(tmp_path / "disk")
+    before = derived(root)
     with MessageStore.open(root, commitlog_loss_accepted=True, **SIZES) as store:
         assert list(store.scan()) == [] and store.topics() in ([], ["T"])
         assert store.put("T", b"on").queue_offset == 0
+    assert len(before) > 1 and copied(root) == [before], "nothing is removed without a copy"
+    assert str(root / ".salvage") in next(r.getMessage() for r in caplog.records if r.event == "QUEUES_COPIED")
     with MessageStore.open(root, **SIZES) as store:     # once is enough
         assert store.max_offset("T", 0) == 1
+    assert copied(root) == [before]
+
+
+def test_a_queue_without_a_log_is_copied_even_if_nothing_tells_that_there_was_one(tmp_path):
+    root = made(tmp_path, "crashed")
+    shutil.rmtree(tmp_path / "disk")
+    (root / "commitlog").mkdir()
+    (root / "checkpoint").unlink()
+    before = derived(root)
+    MessageStore.open(root, **SIZES).close()
+    assert len(before) > 1 and copied(root) == [before]
+
+
+@pytest.mark.parametrize("spoil", ["killed", "full"])
+def test_an_open_that_accepts_a_loss_and_is_broken_off_leaves_queues_or_a_copy(tmp_path, ending, spoil):
+    """Whatever call it ends with, of which some are tried: killed, or no space is left."""
+    root = made(tmp_path, ending, count=6)
+    shutil.rmtree(tmp_path / "disk")
+    before = derived(root)
+    kept = tmp_path / "kept"
+    root.rename(kept)
+    for n in range(1 + (ending == "crashed"), 300, 13 if spoil == "killed" else 5):
+        shutil.copytree(kept, root)
+        probe = ProbeIo(keep_bytes=False)
+        if spoil == "killed":
+            probe.freeze("mutate|sync", n)
+        else:
+            probe.fail("pwrite|fallocate|mkdir", n, errno.ENOSPC, sticky=True)
+        try:
+            MessageStore.open(root, commitlog_loss_accepted=True, _io=probe, **SIZES).close()
+        except (errors.RmqStoreError, OSError):
+            pass
+        assert before in [derived(root), *copied(root)]
+        if not (probe.frozen or probe.hits):
+            break
+        with MessageStore.open(root, commitlog_loss_accepted=True, **SIZES) as store:
+            assert store.put("T", b"on").queue_offset == 0
+        assert before in copied(root) and not list((root / ".salvage").glob("*.tmp"))
+        shutil.rmtree(root)
+    assert n > 5 and not (probe.frozen or probe.hits)
 
 
 def test_commands_and_tools_refuse(tmp_path, capsys):
@@ -156,9 +211,9 @@ def test_commands_and_tools_refuse(tmp_path, capsys):
             rmq_store.backup(root, tmp_path / "backups")
         with pytest.raises((errors.LogDirectoryMissing, FileNotFoundError)):
             rmq_store.copy_messages(root, tmp_path / "copy")
-        for copied in ("backups", "copy"):
-            shutil.rmtree(tmp_path / copied, ignore_errors=True)
-        assert content(tmp_path) == before
+        with pytest.raises((errors.LogDirectoryMissing, FileNotFoundError)):
+            rmq_store.copy_messages(root, tmp_path / "copy", as_is=True)
+        assert content(tmp_path) == before and not (tmp_path / "copy").exists() and not (tmp_path / "backups").exists()
     capsys.readouterr()
     whole(root, tmp_path / "disk" / "commitlog")
 
@@ -174,9 +229,9 @@ def test_a_new_store_and_an_empty_one_open(tmp_path):
         store.put("T", b"x")
 
 
-def test_an_entry_that_leads_beyond_is_damage_and_no_disk(tmp_path):
-    """The checkpoint tells that the log never reached there."""
-    root = made(tmp_path, "closed")
+def test_an_entry_that_leads_beyond_is_damage_and_no_disk(tmp_path, ending):
+    """The checkpoint tells that the log never reached there; of a broker that crashed, a single entry is not enough."""
+    root = made(tmp_path, ending, seal=ending == "closed")
     (queue,) = (path for path in (root / "consumequeue" / "T" / "0").iterdir() if int(path.name) == 0)
     with open(queue, "r+b") as file:
         file.seek(59 * 20)

@@ -83,6 +83,7 @@ def source(path, count=5):
         assert s.wait_dispatched(10)
 
 
+@pytest.mark.untraced       # a copy writes through an I/O table of its own
 def test_a_copy_continues_the_light_queues_of_the_target(tmp_path):
     source(tmp_path / "from")
     with MessageStore.open(tmp_path / "to", **SMALL) as s:
@@ -121,6 +122,7 @@ def test_names_that_no_put_takes_are_in_no_light_queue_of_the_copy(tmp_path):
         assert bodies(s) == [b"good"] and places(s) == [None, "0"]
 
 
+@pytest.mark.untraced       # a copy writes through an I/O table of its own
 def test_a_copy_that_was_killed_brings_each_message_over_once(tmp_path, memory_disk):
     source(tmp_path / "from", 30)
     seen = 0

@@ -1,5 +1,6 @@
 """Light queues that this library writes: put, dispatch, reading, limits."""
 import os
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -128,6 +129,60 @@ def test_the_number_of_light_queues_is_bounded(tmp_path):
                 s.put("T", b"x", light_queues=["a", "d"])
             assert caught.value.status.name == "LMQ_CONSUME_QUEUE_NUM_EXCEEDED"
             assert s.wait_dispatched(10) and "%LMQ%d" not in s.topics()
+
+
+@pytest.mark.parametrize("refused", [
+    lambda s: s.put("T", b"x" * (1 << 20), light_queues=["a", "b", "c"]),
+    lambda s: s.put("T", b"x", properties={"p": "x" * 32_700}, light_queues=["a", "b", "c"]),
+    lambda s: s.put_many("T", [{"body": b"x", "light_queues": ["a", "b"]}, {"body": b"x" * (1 << 20), "light_queues": ["c"]}]),
+    lambda s: s.put_many("T", [{"body": b"x", "light_queues": ["a", "b", "c", "d"]}]),
+    lambda s: s.put("T", b"x", light_queues=["a", "b", "c", "d"])])
+def test_a_refused_put_makes_no_light_queues(tmp_path, refused):
+    with MessageStore.open(tmp_path, lmq_count_max=3, **SMALL) as s:
+        for _ in range(3):
+            with pytest.raises(errors.PutError):
+                refused(s)
+        s.put("T", b"x", light_queues=["d", "e"])
+        with pytest.raises(errors.PutError):
+            refused(s)
+        s.put("T", b"x", light_queues=["a", "d"])       # in the table since it was refused
+        with pytest.raises(errors.LmqConsumeQueueNumExceeded, match="3 with 1 more"):
+            s.put("T", b"x", light_queues=["b"])
+        assert s.wait_dispatched(10) and s.max_offset("%LMQ%a", 0) == 1 and s.max_offset("%LMQ%d", 0) == 2
+
+
+def test_a_deleted_light_queue_makes_room_for_another(tmp_path):
+    with MessageStore.open(tmp_path, lmq_count_max=3, **SMALL) as s:
+        s.put("T", b"x", light_queues=["a", "b", "c"])
+        assert s.wait_dispatched(10)
+        s.delete_topics("%LMQ%b")
+        s.put("T", b"x", light_queues=["d"])
+        with pytest.raises(errors.LmqConsumeQueueNumExceeded, match="3 with 1 more"):
+            s.put("T", b"x", light_queues=["b"])
+        assert s.wait_dispatched(10)
+        s.delete_topics("%LMQ%a", "%LMQ%d")
+        s.put("T", b"x", light_queues=["b", "d"])
+        with pytest.raises(errors.LmqConsumeQueueNumExceeded, match="3 with 1 more"):
+            s.put("T", b"x", light_queues=["a"])
+
+
+def test_threads_that_name_the_same_new_queues_count_them_once(tmp_path):
+    with MessageStore.open(tmp_path, lmq_count_max=200, **SMALL | {"segment_size_bytes": 1 << 22}) as s:
+        def run(number):
+            for i in range(200):
+                names = [f"q{i}", f"q{(i * 7) % 200}"] if i * 7 % 200 != i else [f"q{i}"]
+                s.put("T", b"x", light_queues=names)
+                with pytest.raises(errors.PutError):
+                    s.put("T", b"x" * (1 << 23), light_queues=[f"q{199 - i}", f"odd{number}"])
+
+        with ThreadPoolExecutor(4) as pool:
+            for done in [pool.submit(run, number) for number in range(4)]:
+                done.result()
+        with pytest.raises(errors.LmqConsumeQueueNumExceeded, match="200 with 1 more"):
+            s.put("T", b"x", light_queues=["one"])
+        assert s.wait_dispatched(10)
+        s.delete_topics("%LMQ%q0")
+        s.put("T", b"x", light_queues=["one"])
 
 
 def test_a_light_queue_is_removed_and_begins_anew(tmp_path):

@@ -17,6 +17,7 @@ from rmq_store.namesrv.routes import Routes
 from rmq_store.remoting import loop as loops
 from rmq_store.remoting.frame import BINARY, Frame, decode, encode
 from rmq_store.remoting.loop import Loop
+from tests.broker.peer import Frames
 
 TOPIC = {"order": False, "perm": 6, "readQueueNums": 4, "writeQueueNums": 8, "topicFilterType": "SINGLE_TAG", "topicName": "T",
          "topicSysFlag": 0}
@@ -35,31 +36,13 @@ def server():
     assert not thread.is_alive()
 
 
-class Peer:
+class Peer(Frames):
     def __init__(self, address):
-        self.sock = socket.create_connection(address, timeout=10)
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *error):
-        self.sock.close()
-
-    def exactly(self, size):
-        data = b""
-        while len(data) < size:
-            data += (more := self.sock.recv(size - len(data)))
-            if not more:
-                raise EOFError
-        return data
-
-    def answer(self):
-        head = self.exactly(4)
-        return decode(head + self.exactly(int.from_bytes(head, "big")))
+        super().__init__(*address)
 
     def ask(self, code, body=b"", **ext):
         self.sock.sendall(encode(Frame(code, code + 1, ext, body)))
-        answer = self.answer()
+        answer = self.read()
         assert (answer.opaque, answer.flag) == (code + 1, 1)
         return answer
 
@@ -143,9 +126,9 @@ def test_byte_by_byte_pipelined_binary_and_oneway(server):
     with Peer(server.address) as peer:
         for byte in encode(Frame(206, 3, serialize=BINARY)):
             peer.sock.sendall(bytes([byte]))
-        assert (peer.answer().opaque) == 3
+        assert (peer.read().opaque) == 3
         peer.sock.sendall(encode(Frame(206, 1, flag=2)) + encode(Frame(206, 2)) + encode(Frame(206, 9)))
-        assert [peer.answer().opaque, peer.answer().opaque] == [2, 9]
+        assert [peer.read().opaque, peer.read().opaque] == [2, 9]
 
 
 @pytest.mark.parametrize("start", [

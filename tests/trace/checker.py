@@ -391,7 +391,7 @@ class Checker(SmallFiles):
         for name in ("commitlog", "consumequeue", "index"):
             root, found, _ = path.partition(f"/{name}/")
             if found:
-                return root
+                return None if "/.salvage/" in root + "/" else root        # a copy is no store's file
         return None
 
     def _touched(self, path: str, number: int) -> None:

@@ -8,6 +8,7 @@ import pytest
 from rmq_store import MessageStore, errors
 from rmq_store.base.io.threads import start_thread
 from rmq_store.services.transaction import checking
+from rmq_store.services.transaction.table import INTERRUPTED
 
 SMALL = {"segment_size_bytes": 1 << 20, "index_slots": 100, "index_entries_max": 1000}
 HALF, OP, GIVEN_UP = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC", "TRANS_CHECK_MAX_TIME_TOPIC"
@@ -244,7 +245,7 @@ def test_a_check_looks_what_became_of_an_interrupted_commit(store, monkeypatch, 
         patched.setattr(store._transactions, "_settle", interrupted)
         if not stored:
             patched.setattr(type(store._transactions), "_commit", interrupted)
-            transaction._half.unsure = True
+            transaction._half.unsure = INTERRUPTED
         with pytest.raises(KeyboardInterrupt):
             store._transactions._commit(store, transaction._half, None)
     check(store, HOUR)

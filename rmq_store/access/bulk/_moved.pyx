@@ -8,10 +8,11 @@ from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int32_t, int64_t
 from libc.string cimport memcmp, memcpy
 
-from rmq_store.access.bulk._rows cimport ROW_LIGHT_NOT_NEXT, Rows, rows_append, rows_begin, rows_check, rows_end
+from rmq_store.access.bulk._rows cimport ROW_LIGHT_NOT_NEXT, ROW_NOT_BATCHED, Rows, rows_append, rows_begin, rows_check, rows_end
 from rmq_store.access.writer._put cimport StorePut
 from rmq_store.base.io._sync cimport rmq_load
-from rmq_store.codec._layout cimport CRC_PROPERTY_SIZE, FLAG_BORN_V6, FLAG_STORE_V6, FLAG_TRANSACTION, TRANSACTION_COMMIT
+from rmq_store.codec._layout cimport (CRC_PROPERTY_SIZE, FLAG_BORN_V6, FLAG_INNER_BATCH, FLAG_NEED_UNWRAP, FLAG_STORE_V6,
+                                      FLAG_TRANSACTION, TRANSACTION_COMMIT)
 from rmq_store.codec._record cimport (RECORD_OK, PropertyView, RecordArgs, RecordView, born_host_size, properties_scan,
                                       record_crc_check, record_parse, record_prepare, store_host_size)
 from rmq_store.codec._text cimport Property, property_next
@@ -22,6 +23,7 @@ from rmq_store.errors import CorruptionError, StoreStateError
 
 cdef enum:
     SYS_FLAG_KEPT = 0x703           # compression and its type, multi tags; the rest says what the other store did
+    INNER_FLAGS = FLAG_INNER_BATCH | FLAG_NEED_UNWRAP
     NOT_NEXT = 1                    # the record does not continue its queue
     TOO_OLD = 2                     # it is older than the log's end
 
@@ -56,6 +58,8 @@ cdef int _as_new(const RecordView *v, RecordArgs *a, bint crc) noexcept nogil:
     _common(v, a)
     a.crc_property = crc
     a.sys_flag = (v.sys_flag & (SYS_FLAG_KEPT | FLAG_BORN_V6)) | (a.sys_flag & FLAG_STORE_V6)
+    if v.sys_flag & FLAG_INNER_BATCH:
+        a.sys_flag |= v.sys_flag & INNER_FLAGS
     record_prepare(a)
     return 0
 
@@ -88,6 +92,9 @@ cdef _refuse(StorePut store, const RecordView *v, Queue *q, int status):
                               f"{store.path} has "
                               f"newer ones ({store.log.last_timestamp}): store times never run backwards in a log. As they "
                               "are, messages go into a store that nobody else puts to: copy into a new one, or as new messages")
+    if status == ROW_NOT_BATCHED:
+        raise StoreStateError(f"message {v.queue_offset} of {topic}/{v.queue_id} is an inner batch, and somebody has deleted "
+                              f"the batch queues of this topic in {store.path}: make it a topic with batch queues again")
     if status == ROW_LIGHT_NOT_NEXT:
         raise StoreStateError(f"message {v.queue_offset} of {topic}/{v.queue_id} does not continue one of its light queues in "
                               f"{store.path}: as they are, messages go into a store that nobody else puts to: copy into a new "
@@ -111,7 +118,7 @@ def append_moved(StorePut store not None, const unsigned char[::1] data not None
         rows_begin(&r, store, data, _as_is, _continues)
     else:
         rows_begin(&r, store, data, _as_new, NULL)
-    r.lights = store.lights.on
+    r.lights, r.batches = store.lights.on, True
     try:
         if rows_check(&r, store) != 0:
             raise CorruptionError(path, r.at, "a record of a log", "something else")
@@ -124,15 +131,16 @@ def append_moved(StorePut store not None, const unsigned char[::1] data not None
 
 
 cdef inline bint _next_kept(const char **text, const char *end, Property *p) noexcept nogil:
-    # The next property, but for the places in light queues, which a new message gets anew.
+    # The next property, but for the places in light and batch queues, which a new message gets anew.
     while property_next(text, end, p):
-        if p.name_size != 24 or memcmp(p.name, b"INNER_MULTI_QUEUE_OFFSET", 24) != 0:
+        if ((p.name_size != 24 or memcmp(p.name, b"INNER_MULTI_QUEUE_OFFSET", 24) != 0)
+                and (p.name_size != 10 or memcmp(p.name, b"INNER_BASE", 10) != 0)):
             return True
     return False
 
 
 cdef bint _same_properties(const RecordView *a, const RecordView *b) noexcept nogil:
-    # But for their places in light queues: of records that are in some.
+    # But for their places in light queues, or in a batch queue: of records that are in some.
     cdef const char *one = a.properties
     cdef const char *other = b.properties
     cdef const char *one_end = one + _properties_size(a)
@@ -156,10 +164,10 @@ cdef bint _same(const RecordView *a, const RecordView *b, bint as_is) noexcept n
         return False
     if more < 0 or more > 1 or (more == 1 and b.properties[n] != 2) or memcmp(a.properties, b.properties, n) != 0:
         properties_scan(b.properties, b.properties_size, &p)
-        if as_is or p.light_names == NULL or not _same_properties(a, b):
+        if as_is or (p.light_names == NULL and b.sys_flag & FLAG_INNER_BATCH == 0) or not _same_properties(a, b):
             return False
     if not as_is:
-        return a.sys_flag & SYS_FLAG_KEPT == b.sys_flag & SYS_FLAG_KEPT
+        return a.sys_flag & (SYS_FLAG_KEPT | FLAG_INNER_BATCH) == b.sys_flag & (SYS_FLAG_KEPT | FLAG_INNER_BATCH)
     return (a.sys_flag == b.sys_flag and a.store_timestamp == b.store_timestamp
             and (not _queued(a.sys_flag) or a.queue_offset == b.queue_offset))
 
@@ -181,3 +189,15 @@ def in_common(const unsigned char[::1] data not None, const unsigned char[::1] s
             place += b.size
             n += 1
     return n, at, place
+
+
+def batch_topics_of(const unsigned char[::1] data not None):
+    """The topics of the inner batches among whole records: set of bytes."""
+    cdef int64_t size = data.shape[0], at = 0
+    cdef RecordView v
+    found = set()
+    while at < size and record_parse(&data[at], size - at, &v) == RECORD_OK:
+        if v.sys_flag & FLAG_INNER_BATCH:
+            found.add(PyBytes_FromStringAndSize(v.topic, v.topic_size))
+        at += v.size
+    return found

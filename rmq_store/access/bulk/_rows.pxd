@@ -7,11 +7,12 @@ from rmq_store.access.writer._light cimport LightQueues
 from rmq_store.access.writer._put cimport StorePut, Turn
 from rmq_store.codec._record cimport RecordArgs, RecordView
 from rmq_store.log.commitlog._log cimport Appended, Log
-from rmq_store.queues.consumequeue._queue cimport Queue
+from rmq_store.queues.consumequeue._queue cimport Queue, QueueTable
 
 cdef enum:
     ROW_NO_RECORD = -1              # beside the codes of whoever fills
     ROW_LIGHT_NOT_NEXT = 100        # beside those of `continues`: it does not continue one of its light queues
+    ROW_NOT_BATCHED = 101           # it is an inner batch, and its topic has no batch queues any more
 
 # Arguments of a put that stores what the record holds; `a` comes as a plain put has it. 0, or why it cannot be stored.
 ctypedef int (*Fill)(const RecordView *v, RecordArgs *a, bint crc) noexcept nogil
@@ -23,9 +24,11 @@ cdef struct Lit:
     LightQueues *light              # NULL: it has none, and its properties are the ones here
     const char *properties
     int32_t properties_size
+    int32_t inner                   # messages of an inner batch that gets a new place: INNER_BASE is none of `properties`; else 0
 
 cdef struct Rows:
     Turn turn
+    QueueTable *table
     const unsigned char *p
     int64_t size
     Fill fill
@@ -41,9 +44,11 @@ cdef struct Rows:
     int64_t first                   # log offset of the first one, -1: none yet
     int64_t end
     int refused                     # by `continues`
-    Lit *lit                        # of each record; NULL: no record names light queues
+    Lit *lit                        # of each record; NULL: none names light queues or is an inner batch that gets a new place
+    char inner[40]                  # INNER_BASE of the record that is appended
     PyObject *held                  # a list: what lit points into
     bint crc
+    bint batches                    # set it behind rows_begin: inner batches may come, else they are refused
     bint lights                     # set it behind rows_begin: records get, or keep, their places in light queues
 
 

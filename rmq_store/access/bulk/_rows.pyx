@@ -2,19 +2,22 @@
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF, Py_XDECREF
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport INT64_MAX, int32_t, int64_t
 from libc.stdlib cimport calloc, free, realloc
-from libc.string cimport memcmp
+from libc.string cimport memcmp, memcpy
 
 from rmq_store.access.writer._light cimport NUMBER_SIZE_MAX, LightPut, LightQueues, light_append
 from rmq_store.access.writer._put cimport StorePut, Topic, Turn, place_locked
 from rmq_store.base.io._sync cimport rmq_load
+from rmq_store.codec._inner cimport Inner, inner_of
 from rmq_store.codec._layout cimport FLAG_INNER_BATCH, FLAG_TRANSACTION, RECORD_FIXED_SIZE, TRANSACTION_COMMIT
 from rmq_store.codec._light cimport Light, light_next, light_topic, lights_of
 from rmq_store.codec._record cimport (RECORD_OK, PropertyView, RecordView, properties_scan, record_parse,
                                       record_prepare, topic_fits)
+from rmq_store.codec._text cimport digits_put
 from rmq_store.log.commitlog._log cimport APPEND_OK, Log, log_append
-from rmq_store.queues.consumequeue._queue cimport Queue
+from rmq_store.queues.consumequeue._batches cimport queue_batched, topic_batched
+from rmq_store.queues.consumequeue._queue cimport Queue, queues_find
 
 from rmq_store.codec.properties import delete_property
 from rmq_store.errors import MessageIllegal, StoreNotWriteable, StoreStateError
@@ -32,12 +35,13 @@ cdef int rows_begin(Rows *r, StorePut store, const unsigned char[::1] data, Fill
     r.fill = fill
     r.continues = continues
     r.plain = store.plain
+    r.table = store.queues
     r.crc = store.record_crc
     r.queues = NULL
     r.count = r.done = r.at = r.end = 0
     r.first = -1
     r.refused = 0
-    r.lights = False
+    r.lights = r.batches = False
     r.lit = NULL
     r.held = NULL
     r.turn = Turn(args=&r.args, queue=NULL, out=&r.out, size=0, born_now=False)
@@ -84,9 +88,8 @@ cdef int _light(Rows *r, StorePut store, int64_t i) except -1:
         if topic_fits(light.name, light.size):
             names.append(PyBytes_FromStringAndSize(light.name, light.size))
     if r.continues != NULL:
-        store.lights._refuse_many(store.queues, names)
         put = LightPut.__new__(LightPut)
-        put.reserve(store.queues, names, False)
+        store.lights.hold(store, put, names, False)
     else:
         kept = PyBytes_FromStringAndSize(r.args.properties, r.args.properties_size)
         try:
@@ -102,12 +105,58 @@ cdef int _light(Rows *r, StorePut store, int64_t i) except -1:
     return 0
 
 
+cdef Queue *_batch_queue(StorePut store, dict known, const RecordView *v, bint as_is) except NULL:
+    # Of a record that is an inner batch. Raises StoreStateError.
+    cdef bytes name = PyBytes_FromStringAndSize(v.topic, v.topic_size)
+    cdef Inner inner = inner_of(v)
+    cdef Topic t = known.get(name)
+    cdef Queue *q
+    if t is None:
+        t = known[name] = store._topic(name.decode("utf-8", "surrogateescape"))
+    q = queues_find(store.queues, t.text, t.size, v.queue_id, True)
+    if q == NULL:
+        raise MemoryError("queue")
+    if not queue_batched(q) or not topic_batched(store.queues, t.text, t.size):
+        raise StoreStateError(f"message {v.queue_offset} of {name.decode('utf-8', 'replace')}/{v.queue_id} is an inner batch, "
+                              f"and this topic has no batch queues in {store.path}: make it a topic with batch queues first "
+                              "(`rmqstore topics set --queue-type BatchCQ`)")
+    if inner.count == 0 or (as_is and inner.base != v.queue_offset):
+        raise StoreStateError(f"message {v.queue_offset} of {name.decode('utf-8', 'replace')}/{v.queue_id} says that it is an "
+                              "inner batch, and its properties INNER_NUM and INNER_BASE do not say of which messages: copy "
+                              "the other topics")
+    return q
+
+
+cdef int _inner(Rows *r, StorePut store, int64_t i) except -1:
+    # The i-th record, r.v, is an inner batch and gets a new place: all its properties but INNER_BASE are kept.
+    if _lights(&r.v).names != NULL and store.lights.on:
+        raise StoreStateError(f"message {r.v.queue_offset} of {PyBytes_FromStringAndSize(r.v.topic, r.v.topic_size).decode()}/"
+                              f"{r.v.queue_id} is an inner batch in light queues, which no put makes: copy the other topics, or "
+                              "the whole store with `rmqstore backup` and `rmqstore restore`")
+    cdef bytes kept = delete_property(PyBytes_FromStringAndSize(r.args.properties, r.args.properties_size), b"INNER_BASE")
+    r.lit[i].properties, r.lit[i].properties_size = PyBytes_AS_STRING(kept), <int32_t> PyBytes_GET_SIZE(kept)
+    r.lit[i].inner = inner_of(&r.v).count
+    return _hold(r, kept)
+
+
+cdef inline void _number_inner(Rows *r, int64_t base) noexcept nogil:
+    # base: queue offset of the first message; the largest one where it is not known yet.
+    memcpy(r.inner, b"INNER_BASE\x01", 11)
+    r.args.more_properties = r.inner
+    r.args.more_properties_size = 11 + digits_put(r.inner + 11, base)
+    record_prepare(&r.args)
+
+
 cdef inline void _lighten(Rows *r, int64_t i) noexcept nogil:
-    # r.args of the i-th record, for its light queues: of the largest size that it may get.
+    # r.args of the i-th record, for its light queues or as an inner batch: of the largest size that it may get.
     cdef Lit *lit = &r.lit[i]
     if lit.properties == NULL:
         return
     r.args.properties, r.args.properties_size = lit.properties, lit.properties_size
+    if lit.inner > 0:
+        r.args.trailing_separator = r.plain.trailing_separator
+        _number_inner(r, INT64_MAX)
+        return
     if lit.light != NULL:
         r.args.trailing_separator = r.plain.trailing_separator
         r.args.more_properties = lit.light.text
@@ -137,6 +186,7 @@ cdef int rows_check(Rows *r, StorePut store) except? -2:
     cdef Queue **grown
     cdef Queue *q = NULL
     cdef int wrong
+    cdef bint inner
     cdef RecordView *v = &r.v
     known = {}
     if store.readonly:
@@ -145,10 +195,6 @@ cdef int rows_check(Rows *r, StorePut store) except? -2:
     while r.at < r.size:
         if record_parse(r.p + r.at, r.size - r.at, v) != RECORD_OK or v.queue_id < 0:
             return ROW_NO_RECORD
-        if v.sys_flag & FLAG_INNER_BATCH:
-            raise StoreStateError(f"message {v.queue_offset} of {PyBytes_FromStringAndSize(v.topic, v.topic_size).decode()}/"
-                                  f"{v.queue_id} is an inner batch, and copies into another store know no inner batches: copy "
-                                  "the other topics, or the whole store with `rmqstore backup` and `rmqstore restore`")
         r.args = r.plain
         wrong = r.fill(v, &r.args, r.crc)
         if wrong != 0:
@@ -159,15 +205,24 @@ cdef int rows_check(Rows *r, StorePut store) except? -2:
             if grown == NULL:
                 raise MemoryError("records")
             r.queues = grown
-        if r.lights and _lights(v).names != NULL:
+        inner = (v.sys_flag & FLAG_INNER_BATCH) != 0
+        if inner and not r.batches:
+            raise StoreStateError(f"message {v.queue_offset} of {PyBytes_FromStringAndSize(v.topic, v.topic_size).decode()}/"
+                                  f"{v.queue_id} has the flag of an inner batch (0x80): put inner batches by put_inner_batch")
+        if (inner and r.continues == NULL) or (r.lights and _lights(v).names != NULL):
             if r.lit == NULL:
                 r.lit = <Lit *> calloc(r.size // RECORD_FIXED_SIZE + 1, sizeof(Lit))    # for as many as there can be
                 if r.lit == NULL:
-                    raise MemoryError("light queues")
-            _light(r, store, r.count)
+                    raise MemoryError("records")
+            if inner and r.continues == NULL:
+                _inner(r, store, r.count)
+            else:
+                _light(r, store, r.count)
             _lighten(r, r.count)
         store._check_size(&r.args)
-        if q == NULL or v.queue_id != q.queue_id or v.topic_size != q.topic_size or \
+        if inner:
+            q = _batch_queue(store, known, v, r.continues != NULL)
+        elif q == NULL or v.queue_id != q.queue_id or v.topic_size != q.topic_size or \
                 memcmp(v.topic, q.topic, v.topic_size) != 0:
             q = _queue(store, known, v)
         r.queues[r.count] = q
@@ -199,6 +254,11 @@ cdef int _place_some(Log *log, Turn *t, int64_t now) noexcept nogil:
             if r.refused != 0:
                 break
             now = r.v.store_timestamp
+        if r.v.sys_flag & FLAG_INNER_BATCH and not topic_batched(r.table, r.v.topic, r.v.topic_size):
+            r.refused = ROW_NOT_BATCHED         # meanwhile: nothing of it is stored
+            break
+        if r.lit != NULL and r.lit[r.done].inner > 0:
+            _number_inner(r, r.queues[r.done].next_offset)
         if light != NULL and r.continues == NULL:
             status = light_append(log, &r.args, r.queues[r.done], now, &r.out, light)
         else:
@@ -207,6 +267,8 @@ cdef int _place_some(Log *log, Turn *t, int64_t now) noexcept nogil:
             return status
         if light != NULL and r.continues != NULL:
             _continue_lights(r, light, True)
+        if r.v.sys_flag & FLAG_INNER_BATCH:
+            r.queues[r.done].next_offset += inner_of(&r.v).count - 1
         if r.first < 0:
             r.first = r.out.offset
         r.end = r.out.offset + r.args.size

@@ -53,6 +53,7 @@ cdef class StoreCore:
     cdef bint compat5
     cdef int64_t flush_deadline_ns
     cdef int64_t released_maps          # files of the log whose memory was given back
+    cdef int64_t queues_removed         # since the store was opened
     cdef int64_t calls                  # calls that run without the GIL; close waits for them
     cdef int64_t last_flushed           # what a call that close() overtook still asks for
     cdef int last_fence

@@ -81,12 +81,17 @@ cdef class StoreLook(StorePutInner):
         return message_new(lease_new(f, self.lease_count), &v)
 
     def message_at(self, offset):
-        """Returns the message whose record begins at physical `offset`, or None. RocketMQ: lookMessageByOffset."""
+        """Returns the message whose record begins at log offset `offset`, or None. It looks into the log alone: a message that
+        only a compaction log has is not found. RocketMQ: lookMessageByOffset."""
         self._enter()
         return self._message_at(whole(offset, "offset", INT64_MIN, INT64_MAX))
 
     def message_by_id(self, msg_id):
-        """Returns the message with this offset message id (32 or 56 hex digits), or None. Raises ValueError for other text."""
+        """Returns the message with this offset message id (32 or 56 hex digits), or None. Raises ValueError for other text.
+
+        The id is a place in the log. So the result is None once cleaning has deleted the record, also where a compaction log
+        still has the message (there its id is another place): use message_by_unique_key or query_key. RocketMQ answers the
+        same (lookMessageByOffset)."""
         self._enter()
         return self._message_at(decode_message_id(msg_id)[1])
 

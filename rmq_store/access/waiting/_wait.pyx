@@ -8,13 +8,15 @@ import time
 import weakref
 
 from cpython.exc cimport PyErr_CheckSignals
-from libc.stdint cimport INT64_MAX, INT64_MIN, int64_t
+from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t
 
 from rmq_store.access.reader._checked cimport whole
 from rmq_store.access.reader._query cimport StoreQuery
+from rmq_store.access.writer._put cimport Topic
 from rmq_store.base.io._sync cimport rmq_event_ticket, rmq_event_wait, rmq_event_wake, rmq_load, rmq_load32
 from rmq_store.log.dispatch._dispatch cimport dispatch_sleeper
-from rmq_store.queues.consumequeue._queue cimport Queue, queues_at, queues_count
+from rmq_store.queues.consumequeue._batches cimport topic_batched
+from rmq_store.queues.consumequeue._queue cimport Queue, queues_at, queues_count, queues_find
 
 from rmq_store import errors
 from rmq_store.base.io.threads import members
@@ -53,7 +55,18 @@ cdef class StoreWait(StoreQuery):
                                          "puts")
         if self.problem is not None:
             raise self.problem
-        return self._queue(self._topic(topic), queue_id)
+        cdef Topic t = self._topic(topic)
+        cdef int64_t n = whole(queue_id, "queue_id", 0, 0x7FFFFFFF)
+        self._enter()
+        cdef Queue *q = queues_find(self.queues, t.text, t.size, <int32_t> n, False)
+        if q == NULL and self.follower != NULL and not topic_batched(self.queues, t.text, t.size):
+            self._look_for_batch_topics()       # its kind is decided now
+            self._enter()
+        if q == NULL and topic_batched(self.queues, t.text, t.size):
+            q = queues_find(self.queues, t.text, t.size, <int32_t> n, True)
+            if q == NULL:
+                raise MemoryError("queue")
+        return q if q != NULL else self._queue(t, queue_id)
 
     cdef int _sleep(self, Queue *q, int ticket, int64_t timeout_ns, bint sliced) except -1:
         # Until the queue's event, a signal, or the time is over. The caller looks for itself what is true now.

@@ -4,12 +4,14 @@ A light queue is a consume queue %LMQ%name/0 whose entries lead to records of ot
 INNER_MULTI_DISPATCH. The append adds INNER_MULTI_QUEUE_OFFSET, the record's place in each, under the put lock: so dispatch, and
 recovery after a crash, only copy what the record says.
 """
+cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
 from rmq_store.access.core._core cimport StoreCore
+from rmq_store.base.io._sync cimport rmq_load
 from rmq_store.codec._layout cimport FLAG_TRANSACTION, TRANSACTION_COMMIT
 from rmq_store.codec._light cimport light_topic
 from rmq_store.codec._record cimport RecordArgs, record_prepare, topic_fits, topic_light
@@ -51,8 +53,12 @@ cdef AppendStatus light_append(Log *log, RecordArgs *a, Queue *q, int64_t now, A
     return status
 
 
+@cython.final
+@cython.no_gc_clear
 cdef class LightPut:
     def __dealloc__(self):
+        if self.new:
+            self.rules._over(self)
         free(self.light.queues)
         free(self.light.text)
 
@@ -123,6 +129,7 @@ cdef class LightRules:
         self.on = options.enable_lmq and options.enable_multi_dispatch
         self.compat5 = options.compat == "5.x"
         self.count_max = options.lmq_count_max
+        self.putting = {}
 
     cdef LightPut take(self, StoreCore store, RecordArgs *a, object topic, object names, bytes kept):
         cdef LightPut put
@@ -137,12 +144,27 @@ cdef class LightRules:
             put.kept = delete_property(kept, _OFFSETS)      # another record's
             a.properties = PyBytes_AS_STRING(put.kept)
             a.properties_size = <int32_t> PyBytes_GET_SIZE(put.kept)
-        self._refuse_many(store.queues, found)
-        put.reserve(store.queues, found, names is not None)
+        self.hold(store, put, found, names is not None)
         a.trailing_separator = self.compat5
         a.more_properties = put.light.text
         a.more_properties_size = put.light.fixed + put.light.count * NUMBER_SIZE_MAX
         return put
+
+    cdef int hold(self, StoreCore store, LightPut put, list names, bint named) except -1:
+        cdef list new = self._new_among(store.queues, names)
+        if new:
+            self._refuse_many(store, new)
+        put.reserve(store.queues, names, named)
+        if new:
+            self._count_rows(store.queues, &put.light)
+            put.store, put.rules = store, self
+            self.unsure = self.unsure or self.doubt
+            for name in new:
+                before = self.putting.get(name, 0)
+                self.count += before == 0
+                self.putting[name] = before + 1
+            put.new = new
+        return 0
 
     cdef list _wanted(self, str topic, object names, bytes kept):
         # The checked names that the call, or the property, gives; None, or empty: none.
@@ -172,21 +194,70 @@ cdef class LightRules:
                                         "two")
         return found
 
-    cdef int _refuse_many(self, QueueTable *table, list names) except -1:
-        # Queues are never taken from the table: those that are counted stay counted. The GIL is held.
-        cdef int64_t end = queues_count(table), new = 0
+    cdef list _new_among(self, QueueTable *table, list names):
+        # Those that would be light queues by this put, or by another one that is under way. None: as a rule.
+        cdef list new = None
         cdef bytes name
         cdef Queue *q
+        self.doubt = False
         for name in names:
-            new += queues_find(table, PyBytes_AS_STRING(name), <int32_t> PyBytes_GET_SIZE(name), 0, False) == NULL
-        if new == 0:
-            return 0
+            q = queues_find(table, PyBytes_AS_STRING(name), <int32_t> PyBytes_GET_SIZE(name), 0, False)
+            if q == NULL or rmq_load(&q.next_offset) == 0:
+                self.doubt = self.doubt or (q != NULL and name not in self.putting)
+                if new is None:
+                    new = []
+                new.append(name)
+        return new
+
+    cdef int _refuse_many(self, StoreCore store, list new) except -1:
+        cdef int64_t more = 0
+        for name in new:
+            more += name not in self.putting
+        self._count_rows(store.queues, NULL)
+        if self.count + more > self.count_max and (self.unsure or self.removed != store.queues_removed):
+            self.removed = store.queues_removed
+            self._recount(store.queues)
+        if self.count + more > self.count_max:
+            raise errors.LmqConsumeQueueNumExceeded(errors.exceeds(
+                "number of light queues", f"{self.count} with {more} more", self.count_max,
+                "put to those that are there, delete some, or raise lmq_count_max"))
+        return 0
+
+    cdef void _count_rows(self, QueueTable *table, const LightQueues *but) noexcept:
+        # Rows that are new since the last look; `but`: without those.
+        cdef int64_t end = queues_count(table)
+        cdef Queue *q
+        cdef int32_t i
         while self.seen < end:
             q = queues_at(table, self.seen)
-            self.count += topic_light(q.topic, q.topic_size)
             self.seen += 1
-        if self.count + new > self.count_max:
-            raise errors.LmqConsumeQueueNumExceeded(errors.exceeds(
-                "number of light queues", f"{self.count} with {new} more", self.count_max,
-                "put to those that are there, or raise lmq_count_max"))
+            if topic_light(q.topic, q.topic_size):
+                self.count += 1
+                for i in range(but.count if but != NULL else 0):
+                    if but.queues[i] == q:
+                        self.count -= 1
+
+    cdef void _recount(self, QueueTable *table) noexcept:
+        cdef int64_t i
+        cdef Queue *q
+        self.seen, self.count, self.unsure = queues_count(table), 0, False
+        for i in range(self.seen):
+            q = queues_at(table, i)
+            if topic_light(q.topic, q.topic_size):
+                self.count += rmq_load(&q.next_offset) > 0 or q.topic[:q.topic_size] in self.putting
+
+    cdef int _over(self, LightPut put) except -1:
+        # A put has ended, in whatever way.
+        cdef bytes name
+        cdef Queue *q
+        for name in put.new:
+            left = self.putting[name] - 1
+            if left:
+                self.putting[name] = left
+                continue
+            del self.putting[name]
+            if put.store.queues == NULL:        # closed meanwhile
+                continue
+            q = queues_find(put.store.queues, PyBytes_AS_STRING(name), <int32_t> PyBytes_GET_SIZE(name), 0, False)
+            self.count -= q == NULL or rmq_load(&q.next_offset) == 0
         return 0

@@ -215,7 +215,9 @@ cdef class StorePutMany(StorePut):
         if not names:
             return 0
         self._enter()
-        self.lights._refuse_many(self.queues, names)
+        new = self.lights._new_among(self.queues, names)
+        if new:
+            self.lights._refuse_many(self, new)
         return LIGHT_ROOM + NUMBER_SIZE_MAX * len(names)
 
     def put_many(self, topic, messages, *, queue_id=0, tags=None, keys=None, properties=None, flag=0, sys_flag=0,

@@ -15,11 +15,13 @@ from rmq_store.base.io._sync cimport (EINVAL, EIO, ENOENT, rmq_event_ticket, rmq
                                       rmq_mutex_lock, rmq_mutex_unlock, rmq_publish, rmq_publish32, rmq_thread_start)
 from rmq_store.base.segment._file cimport (LogFile, log_file_lost, log_file_release, row_count, row_end, row_find, row_open,
                                            row_pop, row_push, row_shift, row_start)
-from rmq_store.codec._layout cimport BLANK_SIZE, FLAG_TRANSACTION, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
+from rmq_store.codec._layout cimport (BLANK_SIZE, FLAG_INNER_BATCH, FLAG_TRANSACTION, TRANSACTION_PREPARED,
+                                      TRANSACTION_ROLLBACK)
 from rmq_store.codec._record cimport (RECORD_BLANK, RECORD_OK, RecordStatus, RecordView, record_in_place, record_of_queue,
                                       record_parse, topic_fits)
 from rmq_store.log.commitlog._log cimport Log
 from rmq_store.log.dispatch._dispatch cimport Dispatcher
+from rmq_store.queues.consumequeue._batches cimport queue_batched
 from rmq_store.queues.consumequeue._follow cimport queue_expect, queue_that_is, queues_read_on, queues_show
 from rmq_store.queues.consumequeue._queue cimport Queue
 
@@ -142,13 +144,15 @@ cdef int64_t _walk(Follower *f) noexcept nogil:
     cdef RecordView v
     cdef Queue *q
     cdef int n = 0, rc = 0, kind
+    cdef bint inner
     if 0 <= before < known and before >= row_start(d.log.row):
         at = before
     while n < f.budget and at - known < BYTES_MAX and _record(d, at, &v, &next_at, &rc):
         n += 1
         kind = v.sys_flag & FLAG_TRANSACTION
         if v.size > 0 and kind != TRANSACTION_PREPARED and kind != TRANSACTION_ROLLBACK and topic_fits(v.topic, v.topic_size):
-            q = queue_that_is(d.queues, v.topic, v.topic_size, v.queue_id, v.queue_offset, unresolved < 0, &rc)
+            inner = (v.sys_flag & FLAG_INNER_BATCH) != 0
+            q = queue_that_is(d.queues, v.topic, v.topic_size, v.queue_id, v.queue_offset, inner, unresolved < 0, &rc)
             if rc < 0:
                 break
             if q == NULL:
@@ -156,7 +160,7 @@ cdef int64_t _walk(Follower *f) noexcept nogil:
                 # an entry of a later record: its file would be there if it were ever to come.
                 if unresolved < 0 and not (before == at < known):
                     unresolved = at
-            else:
+            elif inner or not queue_batched(q):         # a batch queue never leads to a plain message
                 rc = queue_expect(d.queues, q, v.queue_offset, at, at >= known, _leads, d)
                 if rc < 0:
                     break

@@ -278,6 +278,27 @@ cdef class QueueRecovery:
         self.owner.check_queue(rc, queues_at(self.owner.table, failed))
         return last, ends.spoilt
 
+    def lead_beyond(self, int64_t end):
+        """How many entries lead to log offset `end` or beyond: of each queue its last two are looked at, light queues alone
+        are not. Not more than 2."""
+        cdef int64_t i
+        cdef int n = 0, k, rc = 0
+        cdef Queue *q = NULL
+        with nogil:
+            for i in range(queues_count(self.owner.table)):
+                q = queues_at(self.owner.table, i)
+                if q.max_physical_offset <= end or topic_light(q.topic, q.topic_size):
+                    continue
+                for k in range(1, 3):
+                    rc = _leads_there(self.owner.table, q, q.max_offset - k, end)
+                    if rc < 0:
+                        break
+                    n += rc
+                if rc < 0 or n > 1:
+                    break
+        self.owner.check_queue(rc if rc < 0 else 0, q)
+        return min(n, 2)
+
     def settle_newest(self):
         """Dispatch continues behind the newest entry: that it leads to a record is looked at, and where it does not its queue
         ends before it. Returns what find_ends does."""

@@ -120,22 +120,23 @@ def files_missing(places: Places, options: Options, starts: list[int]) -> LogDir
     return LogDirectoryMissing(where, begin, f"the file {begin:020d}", f"none, and the next one is {end:020d}")
 
 
-def known_end(places: Places, times: Times, clean: bool, queued_end: int, newest: int) -> int:
+def known_end(places: Places, times: Times, clean: bool, queued_end: int, newest: int, sure: bool = False) -> int:
     """How far the log reached for sure, by the checkpoint, `times`, and by queues that lead to `queued_end`; -1: nothing tells.
-    newest: store time of the newest message that was found.
+    newest: store time of the newest message that was found. sure: several entries lead behind the last file.
 
-    In one directory one damaged entry must not look like a lost disk, nor the last moments before a power cut. The offset that
-    this library seals in the checkpoint was on the device before it. RocketMQ writes none: there a queue counts where the store
-    was closed in order, and the checkpoint knows a newer message, too.
+    In one directory one damaged entry must not look like a lost disk. The offset that this library seals in the checkpoint was
+    on the device before it. RocketMQ writes none: there a queue counts where the checkpoint knows a newer message, too, or,
+    after a crash, where more than one entry leads there. The name of a file that was begun is on the device as soon as
+    anything of it, or of the queues, is.
     """
     physical, flushed = times[0], times[5]
     if places.several:
         return max(queued_end, flushed)
     if not places.log_files():
         return max(flushed, queued_end if clean else -1, 1 if physical > 0 else -1)
-    if flushed > 0 or not clean or not 0 < newest < physical:
-        return flushed or -1
-    return queued_end
+    if flushed > 0:
+        return flushed
+    return queued_end if (0 < newest < physical and clean) or (sure and not clean) else -1
 
 
 def missing_end(places: Places, options: Options, end: int, known: int) -> bool:

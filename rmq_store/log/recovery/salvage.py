@@ -4,11 +4,11 @@ The opening thread, or repair's. Durable when `keep` returns.
 """
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from rmq_store.base.io.files import ControlFiles, open_regular
 
-__all__ = ["DIRECTORY", "keep", "keep_stretch", "offset_of"]
+__all__ = ["DIRECTORY", "keep", "keep_directories", "keep_stretch", "offset_of"]
 
 DIRECTORY = ".salvage"
 _PIECE = 4 << 20
@@ -54,6 +54,83 @@ def keep_stretch(files: ControlFiles, root: str, name: str, read: Callable[[int,
     files.rename(tmp, path)
     files.sync_dir(directory)
     return path
+
+
+def keep_directories(files: ControlFiles, root: str, name: str, directories: Iterable[str]) -> str | None:
+    """Copies the files of `directories` to .salvage/<name>/, each directory under its own last name, before they are removed.
+    Where a copy with the same files has that name it stays; where another one has it, this one is <name>.2, .3 ... Returns its
+    path; None, and nothing is made, where no directory has a file. Raises OSError."""
+    found = [(base, path) for base in directories for path in _files_of(base)]
+    if not found:
+        return None
+    parent = os.path.join(root, DIRECTORY)
+    if files.mkdir(parent):
+        files.sync_dir(root)
+    tmp = os.path.join(parent, name + ".tmp")
+    _remove(files, tmp)             # of an open that was broken off
+    try:
+        made = {tmp}
+        for base, path in found:
+            target = os.path.join(tmp, os.path.basename(base), os.path.relpath(path, base))
+            directory = os.path.dirname(target)
+            files.make_dirs(directory)
+            made.add(directory)
+            _copy(files, path, target)
+        for directory in sorted(made, reverse=True):
+            files.sync_dir(directory)
+    except BaseException:
+        _remove(files, tmp)         # on a full disk it holds what little there was
+        raise
+    number = 1
+    while os.path.lexists(copy := os.path.join(parent, name if number == 1 else f"{name}.{number}")):
+        if _same_files(copy, tmp):
+            _remove(files, tmp)
+            files.sync_dir(parent)
+            return copy
+        number += 1
+    files.rename(tmp, copy)
+    files.sync_dir(parent)
+    return copy
+
+
+def _files_of(directory: str) -> list[str]:
+    return sorted(os.path.join(parent, name) for parent, _, names in os.walk(directory) for name in names
+                  if not os.path.islink(path := os.path.join(parent, name)) and os.path.isfile(path))
+
+
+def _copy(files: ControlFiles, source: str, target: str) -> None:
+    """The whole file, durable; a hole stays one."""
+    fd = files.open(source, os.O_RDONLY)
+    try:
+        size, at = files.table.size(fd), 0
+        out = files.open(target, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+        try:
+            while (at := files.table.next_data(fd, at) if at < size else size) < size:
+                piece = files.read(fd, at, min(_PIECE, size - at))
+                if not piece:
+                    break               # it has become shorter
+                files.write(out, at, piece)
+                at += len(piece)
+            files.truncate(out, size)
+            files.sync(out)
+        finally:
+            files.close(out)
+    finally:
+        files.close(fd)
+
+
+def _same_files(directory: str, other: str) -> bool:
+    mine, theirs = _files_of(directory), _files_of(other)
+    return ([os.path.relpath(path, directory) for path in mine] == [os.path.relpath(path, other) for path in theirs]
+            and all(_same(a, b) for a, b in zip(mine, theirs, strict=True)))
+
+
+def _remove(files: ControlFiles, directory: str) -> None:
+    """A copy that is not needed, if there is one. Deepest first."""
+    for parent, _, names in os.walk(directory, topdown=False):
+        for name in names:
+            files.unlink(os.path.join(parent, name))
+        files.table.rmdir(parent)
 
 
 def offset_of(name: str) -> int | None:

@@ -5,14 +5,15 @@ units that are read one by one, and the last steps of it over a block.
 """
 from libc.stdint cimport INT64_MAX, int32_t, int64_t
 
-from rmq_store.base.io._sync cimport EIO, ENOENT, ENOMEM, rmq_load, rmq_mutex_lock, rmq_mutex_unlock, rmq_publish
+from rmq_store.base.io._sync cimport (EIO, ENOENT, ENOMEM, rmq_load, rmq_mutex_lock, rmq_mutex_unlock, rmq_publish,
+                                      rmq_publish32)
 from rmq_store.base.segment._file cimport text_copy
 from rmq_store.codec._inner cimport (BATCH_UNIT_SIZE, batch_base, batch_bytes, batch_code, batch_count, batch_physical,
                                      batch_time, batch_valid)
 from rmq_store.codec._layout cimport UNIT_FILLER, UNIT_SIZE
 from rmq_store.codec._unit cimport unit_put
 from rmq_store.queues.consumequeue._descriptors cimport UnitFiles
-from rmq_store.queues.consumequeue._files cimport files_cut, files_drop_first, files_next_data, files_read
+from rmq_store.queues.consumequeue._files cimport files_cut, files_drop_first, files_next_data, files_pass_gone, files_read
 from rmq_store.queues.consumequeue._state cimport QueueState, TableState, links_of, marks_of, state_of
 from rmq_store.queues.consumequeue._structs cimport Queue, QueueTable
 from rmq_store.queues.consumequeue._table cimport table_batched, table_of_topic, table_set_batched
@@ -113,6 +114,25 @@ cdef int64_t _first(TableState *t, UnitFiles *f, int64_t low, int64_t high, Key 
 
 # ---- reading
 
+cdef int64_t _there(TableState *t, QueueState *s, int64_t from_offset, int64_t at, const unsigned char *units,
+                    int64_t n) noexcept nogil:
+    # Following: how many of the n units are there that were read from place `at` on, for a queue offset that was shown. Where
+    # its own is not, a recovery of the writer has cut it off, and will bring it back: the follower goes back there. No unit
+    # may have it: then the one before is there, and ends in front of it.
+    cdef unsigned char[BATCH_UNIT_SIZE] before
+    cdef int64_t i = 0
+    while i < n and batch_valid(units + i * BATCH_UNIT_SIZE):
+        i += 1
+    if i > 0 and batch_base(units) + batch_count(units) > from_offset:
+        if batch_base(units) <= from_offset or at <= rmq_load(&s.entries.first):
+            return i
+        if _unit(t, &s.entries, before, at - BATCH_UNIT_SIZE) >= 0 and batch_valid(before):
+            return i
+    rmq_publish(&s.vanished, from_offset + 1)
+    rmq_publish32(&t.vanished, 1)
+    return 0
+
+
 cdef int64_t queue_read_batches(QueueTable *table, Queue *q, int64_t from_offset, unsigned char *out,
                                 int64_t count) noexcept nogil:
     cdef TableState *t = <TableState *> table
@@ -130,8 +150,14 @@ cdef int64_t queue_read_batches(QueueTable *table, Queue *q, int64_t from_offset
             got = 0
             if at < end:
                 got = files_read(t.cache, f, out, min(count * BATCH_UNIT_SIZE, end - at), at)
+        if t.cache.following and got >= 0:
+            got = _there(t, s, from_offset, at, out, got // BATCH_UNIT_SIZE)
+            if got > 0 or first == rmq_load(&f.first):
+                return got
         if got >= BATCH_UNIT_SIZE:
             return got // BATCH_UNIT_SIZE
+        if got == -ENOENT and t.cache.following:
+            files_pass_gone(t.cache, f)
         if first == rmq_load(&f.first):
             if got == -ENOENT and rmq_load(&q.max_offset) <= from_offset:
                 return 0            # truncated or destroyed meanwhile
@@ -398,8 +424,11 @@ cdef int batches_truncate(TableState *t, Queue *q, QueueState *s, int64_t physic
 cdef int batches_min(TableState *t, Queue *q, QueueState *s, int64_t physical_min) noexcept nogil:
     cdef unsigned char[BATCH_UNIT_SIZE] u
     cdef UnitFiles *f = &s.entries
-    cdef int64_t end = rmq_load(&s.batch_end), first = rmq_load(&f.first), position, low
+    cdef int64_t end = rmq_load(&s.batch_end), first, position, low
     cdef int rc
+    if t.cache.following:
+        files_pass_gone(t.cache, f)         # what the writer has deleted cannot be searched
+    first = rmq_load(&f.first)
     if first >= end:
         return 0
     position = _first(t, f, first, end, BY_PHYSICAL, physical_min)

@@ -44,6 +44,7 @@ cdef struct QueueState:
     bint batched
     int batch_limit                     # dispatch: bytes of the buffer that may be used
     int64_t batch_end                   # byte offset behind the last unit that may be read (atomic)
+    int64_t batch_read                  # following: behind the last unit that was read
     # sync
     int unsynced
     Queue *next_unsynced

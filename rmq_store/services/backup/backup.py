@@ -66,6 +66,7 @@ def backup_source(source: Source, directory: Any, least: int, open_store: Callab
                   progress: Callable[[int], None] | None, io: IoTable | None) -> BackupInfo:
     """Backs up what is known of a store; least: log offset up to which it must reach; open_store: MessageStore.open, which
     settles the copy."""
+    source.parts()              # refuses half a log before anything is made
     maker = _Backup(source, root_of(directory), open_store, io or IoTable(), progress or (lambda size: None))
     try:
         with maker.locked():

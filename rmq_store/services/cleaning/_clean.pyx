@@ -312,6 +312,7 @@ def remove_queue(StoreCore store not None, int64_t number, int64_t physical_belo
         rmq_mutex_unlock(&store.dispatcher.round_lock)
         rmq_event_wake(&q.arrived)
     store.calls -= 1
+    store.queues_removed += gone
     _check(rc, store.path)
     return gone
 

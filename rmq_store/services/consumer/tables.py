@@ -278,10 +278,7 @@ class TopicTable(_Table):
         if policy == "COMPACTION" and queue_type(self.get(name)) == "BatchCQ":
             raise illegal("policy", policy, f"{name} has batch queues, whose inner batches a compaction would keep or drop as "
                           "a whole: use another topic")
-        known = (self.get(name) or {}).get("attributes")
-        entry = self.set(name, attributes=(known if isinstance(known, dict) else {}) | {"cleanup.policy": policy})
-        self.flush()
-        return entry
+        return self._set_attribute(name, "cleanup.policy", policy)
 
     def set_queue_type(self, name: str, kind: str) -> dict[str, Any]:
         """Makes the queues of a topic batch queues, "BatchCQ", or says that they are "SimpleCQ"; makes the entry where there is
@@ -293,8 +290,12 @@ class TopicTable(_Table):
         if kind == "BatchCQ" and cleanup_policy(self.get(name)) == "COMPACTION":
             raise illegal("kind", kind, f"{name} is a compaction topic, and a compaction would keep or drop an inner batch as "
                           "a whole: use another topic")
+        return self._set_attribute(name, "queue.type", kind)
+
+    def _set_attribute(self, name: str, attribute: str, value: str) -> dict[str, Any]:
+        """Durable when it returns; where it raises, nothing has changed."""
         known = (self.get(name) or {}).get("attributes")
-        fields = {"attributes": (known if isinstance(known, dict) else {}) | {"queue.type": kind}}
+        fields = {"attributes": (known if isinstance(known, dict) else {}) | {attribute: value}}
         self._check(name, fields)
         if known == fields["attributes"]:
             self.flush()

@@ -114,9 +114,7 @@ def repair(path: Any, *, dry_run: bool, restore: bool = False, say: Callable[[St
         work.restore(open_store, rebuild or {})
     if not dry_run:
         with Verification(root, options | (rebuild or {}), io) as v:
-            accepted = {"log_directory"} if chosen.commitlog_loss_accepted else set()
-            result.left = [f for f in v.run(True, pacer(None), lambda what, done, total: None)
-                           if f.severity != "note" and f.kind not in accepted]
+            result.left = [f for f in v.run(True, pacer(None), lambda what, done, total: None) if f.severity != "note"]
             work.journal.end(v.end)
     return result
 

@@ -136,7 +136,8 @@ class Verification:
                                 detail=f"{error.found}: verify counts removed queues as lost")
         yield from self._open_log()
         yield from self._load_queues()
-        yield from () if self.starts or self.live else missing_log(self.places, self.files, self.clean, self._queued_end())
+        if not (self.starts or self.live or self.options.commitlog_loss_accepted):
+            yield from missing_log(self.places, self.files, self.clean, self._queued_end())
         yield from self._load_index() if self.options.index_enabled else ()
 
     def _finding(self, kind: str, path: str, **more: Any) -> Finding:

@@ -35,9 +35,12 @@ from rmq_store.services.transaction import half as records
 from rmq_store.services.transaction.half import CHECKS, GROUP, HALF_TOPIC, OP_TOPIC, number_of
 from rmq_store.services.transaction.table import (
     COMMITTED,
+    FOUND,
     GIVEN_UP,
+    INTERRUPTED,
     PENDING,
     ROLLED_BACK,
+    SURE,
     Half,
     Table,
     committed_among,
@@ -50,6 +53,8 @@ if TYPE_CHECKING:
     from rmq_store.services.consumer.offsets import ConsumerOffsets
 
 __all__ = ["PendingTransaction", "Transactions"]
+
+LOOK_MS = 10_000        # how long a look-up waits for dispatch
 
 
 class PendingTransaction(NamedTuple):
@@ -111,6 +116,8 @@ class Transactions:
                 raise MessageIllegal(f"UNIQ_KEY is {unique!r}: another call prepares a transaction of that id: try again")
             self._preparing.add(unique)
         try:
+            if other is not None:
+                self._settle_doubt(store, other)
             if other is not None and other.state == PENDING:
                 return self._prepared_before(store, other, topic, group, body, wait)
             return self._prepare(store, record, found, wait, fields)
@@ -175,22 +182,51 @@ class Transactions:
 
     def _commit(self, store: "StoreWait", half: Half, wait: bool | None) -> None:
         record = records.real_record(self._half_message(store, half), store.options.compat)
-        half.unsure = True              # from here on an interrupt leaves open whether it is stored
+        half.unsure = INTERRUPTED       # from here on an interrupt leaves open whether it is stored
         try:
             half.result = store.put(**record, wait=wait)
         except PutError:
-            half.unsure = False         # refused: it is not
+            half.unsure = SURE          # refused: it is not
             raise
         self._settle(store, half, COMMITTED)
 
     def look_for_commit(self, store: "StoreWait", half: Half) -> None:
-        """Whether an interrupted commit is stored. The transaction's lock is held."""
+        """Whether a commit of before is stored. The transaction's lock is held. Raises StoreStateError."""
         _wait_for_queues(store)
         found = committed_among(store, [half])
         if found:
             half.result = found[half]
             self._settle(store, half, COMMITTED)
-        half.unsure = False
+        half.unsure = SURE
+
+    def _settle_doubt(self, store: "StoreWait", half: Half) -> None:
+        """Before what its state says is used."""
+        if half.unsure:
+            with half.lock:
+                if half.state == PENDING and half.unsure:
+                    self.look_for_commit(store, half)
+
+    def _look_for_commits(self, store: "StoreWait", halves: Sequence[Half]) -> None:
+        """The same for all of them that an open found, by one look at each real queue, while no lock is held. Their records lie
+        in front of where the log ended then: one that is committed meanwhile is decided under its own lock."""
+        found_ones = [half for half in halves if half.unsure == FOUND and half.state == PENDING]
+        if found_ones:
+            _wait_for_queues(store)
+            with self._lock:
+                end = self._table(store).loaded_to
+            records_of = committed_among(store, found_ones, end)
+            for half in found_ones:
+                with half.lock.attempt(wait=False) as mine:     # else somebody decides it, and looks
+                    if mine and half.state == PENDING and half.unsure == FOUND:
+                        if half in records_of:
+                            half.result = records_of[half]
+                            self._settle(store, half, COMMITTED)
+                        half.unsure = SURE
+        for half in halves:
+            if half.unsure and half.state == PENDING:
+                with half.lock.attempt(wait=False) as mine:
+                    if mine and half.state == PENDING and half.unsure:
+                        self.look_for_commit(store, half)
 
     def _half_message(self, store: "StoreWait", half: Half) -> "Message":
         place = half.place          # looked up once: another thread may settle it meanwhile
@@ -278,11 +314,7 @@ class Transactions:
             table = self._table(store)
             table.take_new(store)
             found = table.pending()
-        for half in found:
-            if half.unsure:
-                with half.lock.attempt(wait=False) as mine:
-                    if mine and half.unsure:
-                        self.look_for_commit(store, half)
+        self._look_for_commits(store, found)
         return [half for half in found if half.state == PENDING]
 
     def listed(self, store: "StoreWait") -> list[PendingTransaction]:
@@ -297,6 +329,7 @@ class Transactions:
             table.take_new(store)
             half = table.by_id.get(id)
         if half is not None:
+            self._settle_doubt(store, half)
             return half
         _wait_for_queues(store)
         message = store.message_by_unique_key(HALF_TOPIC, id)
@@ -331,8 +364,9 @@ class Transactions:
             table = self._table(store)
             table.take_new(store)
             known = table.by_offset.get(message.queue_offset) or table.halves.get(half.origin)
-            if known is not None and known.unique == half.unique:
-                return known
+        if known is not None and known.unique == half.unique:
+            self._settle_doubt(store, known)
+            return known
         half.came(message.queue_offset, message.offset, number_of(message.properties.get(CHECKS)) or 0, message.store_timestamp)
         found = committed_among(store, [half], settled_at(store, message))
         half.state, half.result = (COMMITTED, found[half]) if found else (ROLLED_BACK, None)
@@ -365,6 +399,8 @@ class Transactions:
         with self._lock:
             table = self._table(store)
             table.take_new(store)
+            found = table.pending()
+        self._look_for_commits(store, found)
         self.write_ops(store)
         offsets = self._offsets()
         with self._lock:
@@ -391,9 +427,13 @@ class Transactions:
 
 
 def _wait_for_queues(store: "StoreWait") -> None:
-    """What was decided a moment ago is in the queues and the index before they are asked."""
-    if not store.readonly:
-        store._wait_dispatched(None)
+    """What was decided a moment ago is in the queues and the index before they are asked. Raises StoreStateError: a full disk
+    holds dispatch up for as long as it is full."""
+    if not store.readonly and not store._wait_dispatched(LOOK_MS / 1000):
+        raise StoreStateError(f"the queues of {store.path} end at log offset {store._position('dispatched')}, its log at "
+                              f"{store._position('wrote')}, and in {LOOK_MS} ms dispatch has not come to its end: a transaction "
+                              "that is decided there would look pending. Make room if the disk of the queues is full, and call "
+                              "again")
 
 
 def _topic_bytes(options: Any, topic: object) -> int:

@@ -27,11 +27,13 @@ if TYPE_CHECKING:
     from rmq_store.access.reader._message import Message
     from rmq_store.access.waiting._wait import StoreWait
 
-__all__ = ["COMMITTED", "GIVEN_UP", "PENDING", "ROLLED_BACK", "SETTLED", "Half", "Table", "committed_among", "messages_of",
+__all__ = ["COMMITTED", "FOUND", "GIVEN_UP", "INTERRUPTED", "PENDING", "ROLLED_BACK", "SETTLED", "SURE", "Half", "Table", "committed_among", "messages_of",
            "settled_at"]
 
 PENDING, COMMITTED, ROLLED_BACK, GIVEN_UP = "pending", "committed", "rolled back", "given up"
 SETTLED = "settled"             # an op message says so; which way, the real queue says
+# Of a half message that an open found: an earlier process may have committed it. Of one whose commit was interrupted here.
+SURE, FOUND, INTERRUPTED = 0, 1, 2
 _AT_ONCE = 32
 
 
@@ -59,7 +61,7 @@ class Half:
         self.checks = self.stored = 0
         self.state = PENDING
         self.result: Any = None         # of the commit's put, or the record that was found
-        self.unsure = False             # a commit was interrupted: its record may be there
+        self.unsure: int = SURE         # whether its real record may be there, although `state` says that it is pending
         self.lock = StoreLock(path, f"transaction {self.id}")
 
     @property
@@ -81,6 +83,7 @@ class Table:
         self.path = path
         self.position = self.op_position = self.seen = 0
         self.seen_at = -1                               # log offset of the newest half message that was read
+        self.loaded_to = 0                              # what an earlier process put lies in front of this log offset
         self.halves: dict[int, Half] = {}               # by origin
         self.by_offset: dict[int, Half] = {}            # by half queue offset
         self.by_id: dict[str, Half] = {}
@@ -95,7 +98,9 @@ class Table:
     # ---- reading
 
     def load(self, store: "StoreWait", committed: Callable[[str], int]) -> list[Half]:
-        """From the committed offsets on. Returns the transactions that were decided and still have half messages to settle."""
+        """From the committed offsets on. Returns the transactions that an op message has decided and that still have half messages
+        to settle. Others may be committed, and their op message missing: they are FOUND. To find their real records takes a
+        look at all messages of their queues since, and whoever uses one looks then."""
         self.op_position, _ = _begin(store, OP_TOPIC, committed)
         found = [(op.queue_offset, op.offset, op_offsets(op), PUT_AGAIN in op.properties)
                  for op in messages_of(store, OP_TOPIC, 0, self.op_position)]
@@ -113,8 +118,9 @@ class Table:
         self._loading = True
         self.take_new(store)
         self._loading, self._told, self._again = False, {}, set()
-        for half, record in committed_among(store, self.pending()).items():
-            half.state, half.result = COMMITTED, record
+        for half in self.pending():
+            half.unsure = FOUND
+        self.loaded_to = store.max_log_offset
         self.forget_settled()
         return [half for half in self.halves.values() if half.state != PENDING]
 

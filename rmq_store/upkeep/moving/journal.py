@@ -12,10 +12,10 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from rmq_store.access.bulk._moved import append_moved, in_common
+from rmq_store.access.bulk._moved import append_moved, batch_topics_of, in_common
 from rmq_store.base.io.files import ControlFiles, read_text
 from rmq_store.config.options import BY_NAME
-from rmq_store.errors import CorruptionError, StoreStateError
+from rmq_store.errors import ConfigError, CorruptionError, StoreStateError
 from rmq_store.services.backup.content import JOURNALS
 from rmq_store.services.backup.source import Source
 from rmq_store.store import MessageStore
@@ -122,9 +122,21 @@ class Appender:
             view, self._stored = view[used:], self._stored[matched:]
             self._comparing = bool(matched) and (not view or not self._stored)
         if view:
+            self._take_batches(view)
             self._save(appending=True)
             append_moved(self._store, view, as_is=self._as_is, path="a message")
             self.position, self.records = positions[-1], self.records + len(positions)
+
+    def _take_batches(self, records: memoryview) -> None:
+        """Topics of inner batches have batch queues in the target, too, before the first one comes. Raises ConfigError."""
+        for name in sorted(batch_topics_of(records)):
+            topic = name.decode("utf-8", "surrogateescape")
+            if not self._store._has_batch_queues(topic):
+                try:
+                    self._store.topic_table.set_queue_type(topic, "BatchCQ")
+                except ValueError as error:         # it has other queues, or compat is 4.9
+                    raise ConfigError(f"{topic} has inner batches, and cannot get batch queues in {self._store.path} "
+                                      f"({error}): copy into another store, or leave this topic out") from error
 
     def passed(self, position: int) -> None:
         """What lies before `position` and was not appended is not wanted."""

@@ -22,19 +22,24 @@ from rmq_store.base.io.files import ControlFiles
 from rmq_store.codec._codec import decode_record, encode_record
 from rmq_store.codec._layout import (
     FLAG_BORN_V6,
+    FLAG_COMPRESSED,
+    FLAG_INNER_BATCH,
     FLAG_STORE_V6,
     FLAG_TRANSACTION,
     TRANSACTION_PREPARED,
     TRANSACTION_ROLLBACK,
 )
+from rmq_store.codec.batch import decode_batch
+from rmq_store.codec.compression import inflate
 from rmq_store.codec.delay import SCHEDULE_TOPIC
-from rmq_store.codec.properties import encode_properties
+from rmq_store.codec.properties import decode_properties, encode_properties
 from rmq_store.errors import ConfigError, MessageIllegal, RmqStoreError, StoreStateError
 from rmq_store.log.recovery.lockfile import in_use
 from rmq_store.log.recovery.places import root_of
 from rmq_store.services.backup.source import Source
 from rmq_store.services.cleaning.removing import removed_queues
 from rmq_store.services.delay.service import delay_offsets
+from rmq_store.services.transaction.half import number_of
 from rmq_store.store import MessageStore
 from rmq_store.upkeep.moving.journal import Appender, Journal, use_unless_given
 from rmq_store.upkeep.moving.rules import Rules, refuse_light, topic_names
@@ -42,7 +47,7 @@ from rmq_store.upkeep.moving.rules import Rules, refuse_light, topic_names
 __all__ = ["LineResult", "export_lines", "import_lines", "message_fields"]
 
 DELAYED = SCHEDULE_TOPIC.encode()
-PIECE, LINE_MAX = 8 << 20, 1 << 30
+PIECE, LINE_MAX, INFLATED_MAX = 8 << 20, 1 << 30, 64 << 20
 DISPATCH_TIMEOUT_S = 600
 NUMBERS = {"queue_id": (0, (1 << 31) - 1), "flag": (-(1 << 31), (1 << 31) - 1), "sys_flag": (-(1 << 31), (1 << 31) - 1),
            "born_timestamp": (-(1 << 63), (1 << 63) - 1), "reconsume_times": (-(1 << 31), (1 << 31) - 1)}
@@ -307,12 +312,23 @@ def _record(line: bytes, number: int, born: int) -> tuple[bytes, int]:
         given["sys_flag"] = given.get("sys_flag", 0) & ~V6
         if "born_host" in fields:
             given["born_host"] = fields["born_host"]
-        return encode_record(topic, body, properties=_properties(fields), **given), given["sys_flag"]
+        properties = _properties(fields)
+        if given["sys_flag"] & FLAG_INNER_BATCH:
+            _check_inner(body, properties, given["sys_flag"])
+        return encode_record(topic, body, properties=properties, **given), given["sys_flag"]
     except KeyError as error:
         raise ConfigError(f"line {number} has no {error}: a message has a topic and a body") from None
     except (ValueError, TypeError, RecursionError, RmqStoreError) as error:
         raise ConfigError(f"line {number} is not a message ({error}): {line[:80]!r}: give JSON lines as `rmqstore export` "
                           "writes them") from error
+
+
+def _check_inner(body: bytes, properties: bytes, sys_flag: int) -> None:
+    """A line with the flag of an inner batch is one. Raises ValueError, CorruptionError."""
+    count = len(decode_batch(inflate(body, sys_flag, INFLATED_MAX) if sys_flag & FLAG_COMPRESSED else body))
+    said = number_of(decode_properties(properties).get("INNER_NUM"))
+    if not count or said != count:
+        raise ValueError(f"its sys_flag says that it is an inner batch, INNER_NUM is {said}, and the body has {count} messages")
 
 
 def _number(name: str, value: object) -> Any:

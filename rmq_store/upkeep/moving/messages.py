@@ -71,6 +71,7 @@ def copy_messages(source: Any, target: Any, *, as_is: bool = False, topics: Iter
     """
     wanted = topic_names(topics)
     reader = Source(source, source_options)
+    reader.parts()              # refuses half a log before a target is made
     root = root_of(target)
     _refuse_nested(reader, root, options)
     refuse_light(reader.root, wanted, source_options or {})
@@ -122,6 +123,8 @@ class _Copy:
                 for name in ("segment_size_bytes", "consumequeue_file_size_bytes", "index_slots", "index_entries_max"):
                     use_unless_given(given, name, mine[name])
             self._begin_log(given)
+            if self.settings is not None:
+                self.settings.begin(self.root)
         return MessageStore.open(self.root, _io=self.io, _services=False, **given)
 
     def _refuse_other_messages(self, options: dict[str, Any]) -> None:

@@ -45,6 +45,14 @@ class Settings:
         finally:
             self._files.close(fd)
 
+    def begin(self, root: str) -> None:
+        """Before the target is opened for the first time: which of its topics have batch queues. What else topics.json says
+        harms nobody; `apply` finds it as it is."""
+        data, directory = self._found.get("topics.json"), os.path.join(root, "config")
+        if data is not None and b"BatchCQ" in data and not os.path.exists(os.path.join(directory, "topics.json")):
+            self._files.make_dirs(directory)
+            self._files.write_new(directory, "topics.json", data)
+
     def apply(self, root: str, entry: dict[str, Any], save: Callable[[], None]) -> tuple[list[str], list[str]]:
         """Writes them into the store at `root`: (written, left alone). entry["settings"]: checksums of what the last call
         wrote, and of what one that was broken off may have written. save: has the device hold the entry."""
