@@ -8,13 +8,15 @@ import time
 import weakref
 
 from cpython.exc cimport PyErr_CheckSignals
-from libc.stdint cimport INT64_MAX, INT64_MIN, int64_t
+from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t
 
 from rmq_store.access.reader._checked cimport whole
 from rmq_store.access.reader._query cimport StoreQuery
+from rmq_store.access.writer._arguments cimport integer_of
+from rmq_store.access.writer._put cimport Topic
 from rmq_store.base.io._sync cimport rmq_event_ticket, rmq_event_wait, rmq_event_wake, rmq_load, rmq_load32
 from rmq_store.log.dispatch._dispatch cimport dispatch_sleeper
-from rmq_store.queues.consumequeue._queue cimport Queue, queues_at, queues_count
+from rmq_store.queues.consumequeue._queue cimport Queue, queues_at, queues_count, queues_find
 
 from rmq_store import errors
 from rmq_store.base.io.threads import members
@@ -46,6 +48,8 @@ cdef class StoreWait(StoreQuery):
         self._hubs = weakref.WeakSet()
 
     cdef Queue *_queue_to_wait_for(self, object topic, object queue_id) except NULL:
+        cdef Topic t
+        cdef Queue *q
         self._enter()
         if self.readonly and self.follower == NULL:
             raise errors.StoreStateError(f"the store at {self.path} is open read-only and shows what was there when it was "
@@ -53,7 +57,11 @@ cdef class StoreWait(StoreQuery):
                                          "puts")
         if self.problem is not None:
             raise self.problem
-        return self._queue(self._topic(topic), queue_id)
+        t = self._topic(topic)              # not _queue, which refuses batch queues, as plain messages may not go there
+        q = queues_find(self.queues, t.text, t.size, <int32_t> integer_of(queue_id, "queue_id", 0, 0x7FFFFFFF), True)
+        if q == NULL:
+            raise MemoryError("queue")
+        return q
 
     cdef int _sleep(self, Queue *q, int ticket, int64_t timeout_ns, bint sliced) except -1:
         # Until the queue's event, a signal, or the time is over. The caller looks for itself what is true now.
