@@ -19,9 +19,8 @@ from rmq_store.filter.expression import (
     Refused,
     Search,
 )
-from rmq_store.filter.grammar import parse
+from rmq_store.filter.grammar import STEPS_MAX, parse, too_long
 
-STEPS_MAX = 4096
 NAMES_MAX = 64                      # properties that one expression looks at
 LITERALS_MAX = 8192
 
@@ -62,7 +61,7 @@ class _Compiler:
     def emit(self, at: int, step: Step, grows: int) -> int:
         """grows: by how much the step changes the stack. Returns the place of the step."""
         if len(self.steps) == STEPS_MAX:
-            raise Refused(at, f"the expression needs more than {STEPS_MAX} steps", "split it, or use IN for many texts")
+            raise too_long(at)
         self.steps.append(step)
         self.depth += grows
         self.deepest = max(self.deepest, self.depth)

@@ -74,8 +74,11 @@ _WORDS = {"LIKE": "write CONTAINS, STARTSWITH or ENDSWITH with a text", "ESCAPE"
 _NAMES = {"NAME": "a property", "NUMBER": "a number", "DECIMAL": "a number", "TEXT": "a text in single quotes", "LPAR": "(",
           "RPAR": ")", "EQUAL": "=", "_UNEQUAL": "<>", "ORDER": "<, <=, >, >=", "COMMA": ",", "PLUS": "+", "MINUS": "-",
           "$END": "the end"}
+STEPS_MAX = 4096                    # of a program (compiler.py)
 CALLED_MAX = 256                    # characters before a parenthesis in which the name of a function is looked for
 _CALLED = re.compile(r"(?<![\w$])([A-Za-z_$][\w$]*+)\s*+\Z")
+_JOINS = re.compile(r"'[^']*(?:'|\Z)|--[^\n\r]*|/\*.*?(?:\*/|\Z)|(?<![\w$])(?:AND|OR|BETWEEN)(?![\w$])",
+                    re.DOTALL | re.IGNORECASE | re.ASCII)
 _OPENINGS = re.compile(r"--[^\n\r]*|/\*.*?\*/|'(?:[^']|'')*+(?P<end>'?)", re.DOTALL)
 
 
@@ -211,6 +214,21 @@ def _unexpected(sql: str, token: Token, expected: set[str]) -> Refused:
     return Refused(at, f"{str(token)[:40]!r} is not expected here", wanted)
 
 
+def _refuse_long(sql: str) -> None:
+    # Each AND and each OR, but for the AND of a BETWEEN, makes three steps of the program, one before all others: who counts them
+    # first spares the parsing of what the compiler refuses.
+    steps = 1
+    for word in _JOINS.finditer(sql):
+        steps += {"AND": 3, "OR": 3, "BETWEEN": -3}.get(word[0].upper(), 0)
+        if steps > STEPS_MAX:
+            raise too_long(word.start())
+
+
+def too_long(at: int) -> Refused:
+    """The refusal of an expression whose program is too long."""
+    return Refused(at, f"the expression needs more than {STEPS_MAX} steps", "split it, or use IN for many texts")
+
+
 def parse(sql: str) -> Node:
     """The condition that `sql` is. Raises FilterIllegal."""
     try:
@@ -218,6 +236,7 @@ def parse(sql: str) -> Node:
             raise Refused(LENGTH_MAX, f"the expression has {len(sql)} characters, the limit is {LENGTH_MAX}", "shorten it")
         if not sql.isascii() and (bad := re.search("[\ud800-\udfff]", sql)):
             raise Refused(bad.start(), "half of a surrogate pair is not a character", "remove it")
+        _refuse_long(sql)
         if not sql.strip(" \t\n\r\f"):
             raise Refused(0, "the expression is empty", "give a condition such as a > 5, or None for all messages")
         return _parser().parse(sql)         # type: ignore[return-value]

@@ -1,5 +1,6 @@
 """Compaction logs that are damaged, disagree with their queue, or meet an error half-way: no value is lost, none comes back."""
 import errno
+import json
 import os
 import shutil
 import struct
@@ -357,3 +358,68 @@ def test_a_follower_is_not_deceived_by_a_clock_that_stands(tmp_path, monkeypatch
         for place, when in zip(log.places.both, times, strict=True):
             os.utime(place, ns=(when, when))
         assert log.follow().bounds() == (0, 49)
+
+
+# ---- the file that says which pairs count
+
+def replacing(root, **content):
+    path = disk.Places(str(root), "C", 0).replacing
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump(content, file)
+    return path
+
+
+def starts_of(root):
+    return [int(os.path.basename(path)) for path in pair_files(root, "compactionLog")]
+
+
+@pytest.mark.parametrize("what", ["stays", "new", "no crc", "crc", "type"])
+def test_names_of_a_replacement_that_are_wrong_delete_nothing(tmp_path, what):
+    root = tmp_path / "s"
+    with made(root, 60, keys=60) as store:
+        expected = values(store)
+        clean(store)
+    starts = starts_of(root)
+    assert len(starts) > 2
+    content = {"stays": {"new": [], "stays": starts[-1] + 1}, "new": {"new": [starts[0] + 1], "stays": starts[-1]},
+               "no crc": {"new": [], "stays": 9_000_000_000}, "crc": {"new": [], "stays": starts[-1], "crc": 5},
+               "type": {"new": [True], "stays": starts[-1]}}[what]
+    path = replacing(root, **content)
+    assert [f.severity for f in verify(root) if f.kind == "compaction_file" and f.path == path] == ["corrupt"]
+    for readonly in (True, False):
+        with model.open_store(root, readonly=readonly) as store:
+            with pytest.raises(errors.CorruptionError, match="C_0.replacing"):
+                values(store)
+            with pytest.raises(errors.CorruptionError, match="C_0.replacing"):
+                store.compact("C", dry_run=readonly)
+    assert starts_of(root) == starts
+    os.unlink(path)
+    with model.open_store(root) as store:
+        assert values(store) == expected
+
+
+@pytest.mark.parametrize("step", [0, 3])
+def test_a_replacement_without_a_checksum_is_ended(tmp_path, monkeypatch, step):
+    """As a process of before left it, killed after some renames and unlinks. test_states.py kills those of now."""
+    with made(tmp_path / "s", 100) as store, monkeypatch.context() as patch:
+        expected, begun, real_begin = values(store), [], disk.begin_replacing
+        clean(store)
+        patch.setattr(disk, "begin_replacing", lambda *a: (real_begin(*a), begun.append(0)))
+        for name in ("rename", "unlink"):
+            def call(*paths, real=getattr(store._files, name)):
+                if len(begun) == step + 1:
+                    raise OSError(errno.EIO, "killed here")
+                real(*paths)
+                begun.extend(begun[:1])
+            patch.setattr(store._files, name, call)
+        with pytest.raises(OSError, match="killed here"):
+            store.compact("C")
+    path = disk.Places(str(tmp_path / "s"), "C", 0).replacing
+    with open(path, encoding="utf-8") as file:
+        content = json.load(file)
+    assert content.pop("crc") >= 0 and content["new"]
+    replacing(tmp_path / "s", **content)
+    for readonly in (True, False):
+        with model.open_store(tmp_path / "s", readonly=readonly) as store:
+            assert values(store) == expected
+    assert not os.path.exists(path)

@@ -172,6 +172,52 @@ def test_places_forget_deleted_keys_after_two_rounds(store):
     assert len(places) == 0 and places.take(store, "T", 0, 1, 1, 10) == 1
 
 
+def test_of_a_light_queue(tmp_path):
+    """Its messages say their offsets in other queues."""
+    with MessageStore.open(tmp_path / "s", enable_lmq=True, enable_multi_dispatch=True, **SMALL) as store:
+        for i in range(300):
+            store.put("dev", b"%d" % i, keys=f"k{i % 3}", **({"light_queues": ["l"]} if i % 2 else {}))
+        store.put("%LMQ%l", b"own", keys="own")
+        store.wait_dispatched(10)
+        table = store.table("%LMQ%l")
+        assert shown(table) == {"k0": b"297", "k1": b"295", "k2": b"299", "own": b"own"} and table.offsets == {0: 151}
+        assert table["k1"].queue_offset == 295      # in its own queue
+        store.put("dev", b"", keys="k1", light_queues=["l"])
+        store.wait_dispatched(10)
+        assert list(table) == ["k0", "k2", "own"]
+        store.put("dev", bytes(1000), keys="k0")
+        store.put_many("dev", [bytes(1000)] * 200)
+        store.put("dev", b"new", keys="k3", light_queues=["l"])
+        store.wait_dispatched(10)
+        store.flush()
+        store.clean(hours=0)
+        assert store.min_offset("%LMQ%l", 0) > 150 and shown(table) == shown(store.table("%LMQ%l")) == {"k3": b"new"}
+
+
+def test_of_a_topic_with_batch_queues(store):
+    def batch(*pairs):
+        return store.put_inner_batch("B", [{"body": body, "properties": {"KEYS": key}} for key, body in pairs])
+
+    store.topic_table.set_queue_type("B", "BatchCQ")
+    batch(("A", b"a1"), ("B", b"b1"))
+    batch(("A", b"a2"), ("C", b"c"))
+    store.wait_dispatched(10)
+    table = store.table("B")
+    assert shown(table) == {"A": b"a2", "B": b"b1", "C": b"c"} and table.offsets == {0: 4}
+    put = batch(("B", b""), ("C", b"c2"), ("C", b"c3"))
+    assert table.wait(0, put.queue_offsets[-1], 10) and shown(table) == {"A": b"a2", "C": b"c3"}
+    batch(*((f"k{i}", b"%d" % i) for i in range(700)))      # more than one look takes
+    store.wait_dispatched(10)
+    assert shown(table) == {"A": b"a2", "C": b"c3"} | {f"k{i}": b"%d" % i for i in range(700)} and table.offsets == {0: 707}
+    store.flush()
+    for _ in range(200):
+        batch(("last", bytes(1000)))
+    store.flush()
+    store.wait_dispatched(10)
+    store.clean(hours=0)
+    assert store.min_offset("B", 0) > 707 and list(table) == ["last"] == list(store.table("B"))
+
+
 # ---- topics whose messages need a key
 
 PUTS = [lambda s, **k: s.put("C", b"x", **k), lambda s, **k: s.put_async("C", b"x", **k).result(10),

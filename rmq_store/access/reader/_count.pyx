@@ -2,14 +2,18 @@
 import os
 
 from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int32_t, int64_t
+from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 
+from rmq_store.access.reader._batches cimport unwrapped
 from rmq_store.access.reader._checked cimport utf8, whole
 from rmq_store.access.reader._get cimport StoreGet, entry_missed, entry_tagged
 from rmq_store.access.reader._look cimport record_next
-from rmq_store.access.reader._request cimport GetRequest, request_passes
+from rmq_store.access.reader._message cimport Message
+from rmq_store.access.reader._request cimport Found, GetRequest, request_passes
 from rmq_store.base.io._sync cimport rmq_load
 from rmq_store.base.segment._file cimport LogFile, log_file_release
+from rmq_store.codec._inner cimport BATCH_UNIT_SIZE
 from rmq_store.codec._layout cimport UNIT_SIZE
 from rmq_store.codec._record cimport RecordView
 from rmq_store.codec._text cimport java_hash
@@ -17,12 +21,15 @@ from rmq_store.codec._unit cimport unit_bytes, unit_code, unit_physical
 from rmq_store.filter._bitmap cimport FilterTable, GroupFilter
 from rmq_store.filter._program cimport SqlFilter, chosen_filter
 from rmq_store.log.commitlog._log cimport Log
+from rmq_store.queues.consumequeue._batches cimport queue_batched
 from rmq_store.queues.consumequeue._queue cimport ExtWindow, Queue, QueueTable, queue_read, queues_find
 
 from rmq_store import errors
 
 cdef enum:
     UNITS_AT_ONCE = 64
+    BATCHED_AT_ONCE = 256
+    BYTES_AT_ONCE = 1 << 20
     CODES_MAX = 64
 
 
@@ -64,6 +71,39 @@ cdef int64_t _count(GetRequest *r, Log *log, QueueTable *queues, Queue *q, int64
     if held:
         log_file_release(f)
     return error if error < 0 else scanned
+
+
+cdef int64_t _count_batched(StoreGet store, GetRequest *r, int64_t end, int64_t match_max, int64_t *matched) except -1:
+    # As _count, of a batch queue with a filter of the properties: each message of a record has its own.
+    cdef int64_t begin = r.offset, next
+    cdef Message m
+    r.unwraps = True
+    r.bytes_max = r.bytes_max_memory = r.bytes_max_disk = BYTES_AT_ONCE
+    r.count_max_memory = r.count_max_disk = BATCHED_AT_ONCE
+    r.memory_bytes = INT64_MAX
+    r.scan_bytes_max = BATCHED_AT_ONCE * BATCH_UNIT_SIZE
+    r.found = <Found *> malloc(BATCHED_AT_ONCE * sizeof(Found))
+    if r.found == NULL:
+        raise MemoryError("count")
+    try:
+        while r.offset < end and matched[0] <= match_max:
+            store._enter()
+            r.count_max = min(<int64_t> BATCHED_AT_ONCE, end - r.offset)
+            store.calls += 1
+            with nogil:
+                store._get(r)
+            store.calls -= 1
+            found, next, _ = unwrapped(store._views(r, None), r, None)
+            if r.error < 0:
+                raise OSError(-r.error, os.strerror(-r.error), store.path)
+            for m in found:
+                matched[0] += m.v.queue_offset < end
+            if next <= r.offset:
+                break                   # truncated meanwhile
+            r.offset = next
+    finally:
+        free(r.found)
+    return min(r.offset, end) - begin
 
 
 def count_matches(StoreGet store not None, topic, queue_id, begin, end, tags, sql, scan_max, match_max):
@@ -111,6 +151,10 @@ def count_matches(StoreGet store not None, topic, queue_id, begin, end, tags, sq
         return 0, 0, 0
     if r.filter == NULL and r.codes == NULL:
         return last - r.offset, last - r.offset, last - r.offset
+    if r.filter != NULL and queue_batched(q):
+        r.topic, r.topic_size, r.queue_id, first = name, <int32_t> len(name), number, r.offset
+        scanned = _count_batched(store, &r, min(last, first + scans), matches, &matched)
+        return matched, scanned, last - first
     store.calls += 1
     with nogil:
         scanned = _count(&r, store.log, store.queues, q, last, scans, matches, &matched)

@@ -215,6 +215,7 @@ cdef int64_t _scan(GetRequest *r, Log *log, QueueTable *queues, Queue *q) noexce
                 scanned += 1
                 continue
             slot.file = f
+            slot.queue_offset = r.offset + scanned
             slot.held = loose
             loose = False
             r.found_count += 1

@@ -10,6 +10,7 @@ from rmq_store.filter._program cimport FILTER_TRUE, FilterProgram, filter_evalua
 cdef struct Found:
     RecordView view
     LogFile *file
+    int64_t queue_offset    # of the entry: of a light queue not that of the record; of a batch not before its first message
     bint held               # this entry brings the hold on the file for those behind it, too
 
 

@@ -12,6 +12,7 @@ from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t
 
 from rmq_store.access.reader._checked cimport whole
 from rmq_store.access.reader._query cimport StoreQuery
+from rmq_store.access.writer._arguments cimport integer_of
 from rmq_store.access.writer._put cimport Topic
 from rmq_store.base.io._sync cimport rmq_event_ticket, rmq_event_wait, rmq_event_wake, rmq_load, rmq_load32
 from rmq_store.log.dispatch._dispatch cimport dispatch_sleeper
@@ -56,7 +57,7 @@ cdef class StoreWait(StoreQuery):
         if self.problem is not None:
             raise self.problem
         cdef Topic t = self._topic(topic)
-        cdef int64_t n = whole(queue_id, "queue_id", 0, 0x7FFFFFFF)
+        cdef int64_t n = integer_of(queue_id, "queue_id", 0, 0x7FFFFFFF)
         self._enter()
         cdef Queue *q = queues_find(self.queues, t.text, t.size, <int32_t> n, False)
         if q == NULL and self.follower != NULL and not topic_batched(self.queues, t.text, t.size):

@@ -11,6 +11,7 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
 from rmq_store.access.core._core cimport StoreCore
+from rmq_store.access.writer._plain cimport plain_queue
 from rmq_store.base.io._sync cimport rmq_load
 from rmq_store.codec._layout cimport FLAG_TRANSACTION, TRANSACTION_COMMIT
 from rmq_store.codec._light cimport light_topic
@@ -79,9 +80,7 @@ cdef class LightPut:
         memcpy(own.text, PyBytes_AS_STRING(text), own.fixed)
         for i in range(own.count):
             name = names[i]
-            own.queues[i] = queues_find(table, PyBytes_AS_STRING(name), <int32_t> PyBytes_GET_SIZE(name), 0, True)
-            if own.queues[i] == NULL:
-                raise MemoryError("light queue")
+            own.queues[i] = plain_queue(table, name, 0)
         return 0
 
 

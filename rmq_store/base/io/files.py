@@ -79,6 +79,8 @@ class ControlFiles:
         try:
             self.write(fd, 0, data)
             self.sync(fd)
+        except OSError as error:        # of a descriptor: it does not say the path
+            raise OSError(error.errno, error.strerror, path) from error
         finally:
             self.close(fd)
         self.rename(tmp, path)

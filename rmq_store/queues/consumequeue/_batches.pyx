@@ -3,14 +3,16 @@
 What ascends in a queue is the log offset, and with it the queue offset and the store time; so every search is a bisection over
 units that are read one by one, and the last steps of it over a block.
 """
-from libc.stdint cimport INT64_MAX, int32_t, int64_t
+from libc.stdint cimport INT64_MAX, int16_t, int32_t, int64_t
+from libc.string cimport memcpy
 
 from rmq_store.base.io._sync cimport (EIO, ENOENT, ENOMEM, rmq_load, rmq_mutex_lock, rmq_mutex_unlock, rmq_publish,
                                       rmq_publish32)
 from rmq_store.base.segment._file cimport text_copy
-from rmq_store.codec._inner cimport (BATCH_UNIT_SIZE, batch_base, batch_bytes, batch_code, batch_count, batch_physical,
+from rmq_store.codec._inner cimport (BATCH_AT_COUNT, BATCH_UNIT_SIZE, batch_base, batch_bytes, batch_code, batch_count, batch_physical,
                                      batch_time, batch_valid)
 from rmq_store.codec._layout cimport UNIT_FILLER, UNIT_SIZE
+from rmq_store.codec._record cimport rmq_put16
 from rmq_store.codec._unit cimport unit_put
 from rmq_store.queues.consumequeue._descriptors cimport UnitFiles
 from rmq_store.queues.consumequeue._files cimport files_cut, files_drop_first, files_next_data, files_pass_gone, files_read
@@ -21,6 +23,7 @@ from rmq_store.queues.consumequeue._table cimport table_batched, table_of_topic,
 cdef enum:
     BLOCK_UNITS = 88
     BLOCKS_BEHIND = 16
+    FILES_HALVED = 3                # after a stop in order
 
 cdef enum Key:
     BY_BASE                         # queue offset behind the unit
@@ -87,18 +90,42 @@ cdef int _unit(TableState *t, UnitFiles *f, unsigned char *u, int64_t at) noexce
     return 0 if got == BATCH_UNIT_SIZE else -EIO        # the file is shorter than its length
 
 
-cdef int64_t _first(TableState *t, UnitFiles *f, int64_t low, int64_t high, Key key, int64_t wanted) noexcept nogil:
-    # The place of the first unit in [low, high) whose key is at or beyond `wanted`; high: there is none; -errno.
+cdef int64_t _valid_before(TableState *t, UnitFiles *f, int64_t low, int64_t at, unsigned char *out) noexcept nogil:
+    # The place of the last unit in [low, at) that is one, copied to `out`; -1: there is none; -errno.
     cdef unsigned char[BLOCK_UNITS * BATCH_UNIT_SIZE] block
-    cdef int64_t middle, got, i
+    cdef int64_t begin, got, i
+    while at > low:
+        begin = max(low, at - BLOCK_UNITS * BATCH_UNIT_SIZE, (at - 1) // f.file_size * f.file_size)
+        got = files_read(t.cache, f, block, at - begin, begin)
+        if got < at - begin:
+            return got if got < 0 else -EIO
+        i = at - begin
+        while i > 0:
+            i -= BATCH_UNIT_SIZE
+            if batch_valid(block + i):
+                memcpy(out, block + i, BATCH_UNIT_SIZE)
+                return begin + i
+        at = begin
+    return -1
+
+
+cdef int64_t _first(TableState *t, UnitFiles *f, int64_t low, int64_t high, Key key, int64_t wanted) noexcept nogil:
+    # The place of the first unit in [low, high) whose key is at or beyond `wanted`; high: there is none; -errno. What is damaged
+    # and no unit any more leads the search nowhere.
+    cdef unsigned char[BLOCK_UNITS * BATCH_UNIT_SIZE] block
+    cdef int64_t middle, valid, got, i
     cdef int rc
     while high - low > BLOCK_UNITS * BATCH_UNIT_SIZE:
-        middle = low + (high - low) // BATCH_UNIT_SIZE // 2 * BATCH_UNIT_SIZE
+        middle = valid = low + (high - low) // BATCH_UNIT_SIZE // 2 * BATCH_UNIT_SIZE
         rc = _unit(t, f, block, middle)
         if rc < 0:
             return rc
-        if _key(block, key) >= wanted:
-            high = middle + BATCH_UNIT_SIZE     # it may be the one
+        if not batch_valid(block):
+            valid = _valid_before(t, f, low, middle, block)
+            if valid < -1:
+                return valid
+        if valid >= 0 and _key(block, key) >= wanted:
+            high = valid + BATCH_UNIT_SIZE      # it may be the one
         else:
             low = middle + BATCH_UNIT_SIZE
     while low < high:
@@ -106,7 +133,7 @@ cdef int64_t _first(TableState *t, UnitFiles *f, int64_t low, int64_t high, Key 
         if got < BATCH_UNIT_SIZE:
             return got if got < 0 else -EIO
         for i in range(got // BATCH_UNIT_SIZE):
-            if _key(block + i * BATCH_UNIT_SIZE, key) >= wanted:
+            if batch_valid(block + i * BATCH_UNIT_SIZE) and _key(block + i * BATCH_UNIT_SIZE, key) >= wanted:
                 return low + i * BATCH_UNIT_SIZE
         low += got // BATCH_UNIT_SIZE * BATCH_UNIT_SIZE
     return high
@@ -133,29 +160,90 @@ cdef int64_t _there(TableState *t, QueueState *s, int64_t from_offset, int64_t a
     return 0
 
 
+cdef inline bint _within(const unsigned char *u, int64_t limit) noexcept nogil:
+    # Whether it is a unit of a queue that ends at queue offset `limit`.
+    return batch_valid(u) and batch_base(u) + batch_count(u) <= limit
+
+
+cdef int64_t _fitting(unsigned char *units, int64_t n, int64_t at, int64_t limit) noexcept nogil:
+    # Leaves of these units those that lead on from queue offset `at`; one that reaches into the next ends there. How many.
+    cdef unsigned char *u
+    cdef int64_t kept = 0, next, i
+    for i in range(n):
+        u = units + i * BATCH_UNIT_SIZE
+        if not _within(u, limit):
+            continue
+        if i + 1 < n and _within(u + BATCH_UNIT_SIZE, limit):
+            next = batch_base(u + BATCH_UNIT_SIZE)
+            if batch_base(u) < next < batch_base(u) + batch_count(u):
+                rmq_put16(u + BATCH_AT_COUNT, <int16_t> (next - batch_base(u)))
+            elif at <= next <= batch_base(u):
+                continue            # leads too far
+        if batch_base(u) + batch_count(u) <= at:
+            continue
+        at = batch_base(u) + batch_count(u)
+        if kept < i:
+            memcpy(units + kept * BATCH_UNIT_SIZE, u, BATCH_UNIT_SIZE)
+        kept += 1
+    return kept
+
+
+cdef int64_t _around(TableState *t, UnitFiles *f, int64_t first, int64_t end, int64_t at, int64_t from_offset, int64_t limit,
+                     unsigned char *out, int64_t count) noexcept nogil:
+    # Damage has led the search to place `at`, or no unit holds from_offset: from the next unit before on that ends there.
+    cdef unsigned char[BATCH_UNIT_SIZE] u
+    cdef int64_t begin = at, got, n
+    while True:
+        begin = _valid_before(t, f, first, begin, u)
+        if begin < -1:
+            return begin
+        if begin == -1 or (_within(u, limit) and batch_base(u) + batch_count(u) <= from_offset):
+            break
+    at = first if begin < 0 else begin + BATCH_UNIT_SIZE
+    while at < end:
+        got = files_read(t.cache, f, out, min(count * BATCH_UNIT_SIZE, end - at), at)
+        if got < BATCH_UNIT_SIZE:
+            return got if got < 0 else -EIO
+        n = _fitting(out, got // BATCH_UNIT_SIZE, from_offset, limit)
+        if n > 0:
+            return n
+        at += got // BATCH_UNIT_SIZE * BATCH_UNIT_SIZE
+    return 0
+
+
 cdef int64_t queue_read_batches(QueueTable *table, Queue *q, int64_t from_offset, unsigned char *out,
                                 int64_t count) noexcept nogil:
     cdef TableState *t = <TableState *> table
     cdef QueueState *s = state_of(q)
     cdef UnitFiles *f = &s.entries
-    cdef int64_t end, first, at, got
+    cdef int64_t end, first, at, got, limit, n
     if from_offset < 0 or count <= 0 or from_offset >= rmq_load(&q.max_offset):
         return 0
     while True:
         end = rmq_load(&s.batch_end)
         first = rmq_load(&f.first)
+        limit = rmq_load(&q.max_offset)
         at = _first(t, f, first, end, BY_BASE, from_offset + 1) if first < end else end
         got = at
         if at >= 0:
             got = 0
             if at < end:
                 got = files_read(t.cache, f, out, min(count * BATCH_UNIT_SIZE, end - at), at)
-        if t.cache.following and got >= 0:
-            got = _there(t, s, from_offset, at, out, got // BATCH_UNIT_SIZE)
-            if got > 0 or first == rmq_load(&f.first):
-                return got
-        if got >= BATCH_UNIT_SIZE:
-            return got // BATCH_UNIT_SIZE
+            n = 0
+            if t.cache.following and got >= 0:
+                n = _there(t, s, from_offset, at, out, got // BATCH_UNIT_SIZE)
+                if n == 0:
+                    if first == rmq_load(&f.first):
+                        return 0
+                    continue
+                got = n * BATCH_UNIT_SIZE
+            n = 0
+            if got >= BATCH_UNIT_SIZE and _within(out, limit) and batch_base(out) <= from_offset:
+                n = _fitting(out, got // BATCH_UNIT_SIZE, from_offset, limit)
+            if got >= 0:
+                got = n if n > 0 else _around(t, f, first, end, at, from_offset, limit, out, count)
+        if got > 0:
+            return got
         if got == -ENOENT and t.cache.following:
             files_pass_gone(t.cache, f)
         if first == rmq_load(&f.first):
@@ -176,12 +264,15 @@ cdef int64_t batches_read(TableState *t, Queue *q, QueueState *s, int64_t from_o
         count = end - from_offset
     while n < count:
         got = queue_read_batches(<QueueTable *> t, q, from_offset + n, block, BLOCK_UNITS)
-        if got <= 0:
-            return got if got < 0 else n
+        if got < 0:
+            return got
+        if got == 0:
+            while n < count and rmq_load(&q.max_offset) >= end:     # else it was truncated meanwhile
+                unit_put(out + n * UNIT_SIZE, 0, UNIT_FILLER, 0)
+                n += 1
+            return n
         for i in range(got):
             u = block + i * BATCH_UNIT_SIZE
-            if not batch_valid(u) or batch_base(u) + batch_count(u) <= from_offset + n:
-                return n if n > 0 else -EIO
             while n < count and from_offset + n < batch_base(u):
                 unit_put(out + n * UNIT_SIZE, 0, UNIT_FILLER, 0)
                 n += 1
@@ -302,12 +393,32 @@ cdef int64_t _halved(TableState *t, UnitFiles *f, int64_t start) noexcept nogil:
     return start + low * BATCH_UNIT_SIZE
 
 
+cdef int64_t _stopped(TableState *t, UnitFiles *f) noexcept nogil:
+    # After a stop in order: the end behind full files. Damage in the last few files is met here, as in other queues.
+    cdef unsigned char[BATCH_UNIT_SIZE] u
+    cdef int64_t start = max(f.first, f.end - FILES_HALVED * f.file_size)
+    cdef int rc
+    while start < f.end:
+        rc = _unit(t, f, u, start)
+        if rc < 0 or not batch_valid(u):
+            return rc if rc < 0 else start
+        rc = _unit(t, f, u, start + f.file_size - BATCH_UNIT_SIZE)
+        if rc < 0:
+            return rc
+        if not batch_valid(u):
+            return _halved(t, f, start)
+        start += f.file_size
+    return start
+
+
 cdef int _something_behind(TableState *t, UnitFiles *f, int64_t position) noexcept nogil:
     # 1 where a stop in order cannot have left this end: something stands behind it; 0; -errno. Not all of a file is looked at,
     # as one that was copied has no holes.
     cdef unsigned char[BLOCK_UNITS * BATCH_UNIT_SIZE] block
     cdef int64_t got, i
     cdef int left = BLOCKS_BEHIND
+    if position < f.end - f.file_size:
+        return 1                    # a whole file without a unit
     while position < f.end and left > 0:
         position = files_next_data(t.cache, f, position)
         if position < 0:
@@ -358,14 +469,14 @@ cdef int batches_find(TableState *t, Queue *q, QueueState *s, int64_t safe) noex
         rmq_publish(&q.min_offset, 0)
         _end_at(q, s, f.first, NULL, 0)
         return 0
-    while start > f.first:          # the last file that begins with a unit; after a crash, with one that is on the device
+    while safe >= 0 and start > f.first:        # after a crash: the last file that begins with a unit that is on the device
         rc = _unit(t, f, u, start)
         if rc < 0:
             return rc
-        if batch_valid(u) and (safe < 0 or batch_physical(u) < safe):
+        if batch_valid(u) and batch_physical(u) < safe:
             break
         start -= f.file_size
-    position = _halved(t, f, start) if safe < 0 else _walk(t, f, start)
+    position = _stopped(t, f) if safe < 0 else _walk(t, f, start)
     if position < 0:
         return <int> position
     spoilt = _something_behind(t, f, position) if safe < 0 else _safe_behind(t, f, position, safe)
@@ -456,7 +567,9 @@ cdef int batches_drop(TableState *t, Queue *q, QueueState *s, int64_t physical_m
         if behind >= rmq_load(&f.end) or behind >= rmq_load(&s.batch_end) or behind > rmq_load(&f.synced):
             break
         rc = _unit(t, f, u, behind - BATCH_UNIT_SIZE)
-        if rc < 0 or batch_physical(u) >= physical_min:
+        if rc >= 0 and not batch_valid(u):
+            rc = _unit(t, f, u, behind)         # damaged: the unit behind it says whether all before it goes
+        if rc < 0 or not batch_valid(u) or batch_physical(u) >= physical_min:
             break
         rc = files_drop_first(t.cache, f)
         if rc >= 0:

@@ -10,10 +10,12 @@ from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport INT64_MAX, int32_t, int64_t
 from libc.stdlib cimport free, malloc
 
+from rmq_store.access.reader._batches cimport unwrapped
 from rmq_store.access.reader._checked cimport utf8
 from rmq_store.access.reader._get cimport Found, GetRequest, StoreGet
 from rmq_store.access.reader._message cimport Message
 from rmq_store.base.segment._file cimport log_file_release
+from rmq_store.codec._inner cimport BATCH_UNIT_SIZE
 from rmq_store.codec._record cimport PropertyView, RecordView, properties_scan
 
 from rmq_store import errors
@@ -96,13 +98,14 @@ cdef class Places:
         cdef bytes name = utf8(topic, "topic")
         cdef int64_t last = end, i
         cdef Found *slot
+        cdef Message m
         r.topic, r.topic_size = name, <int32_t> len(name)
         r.queue_id, r.offset = queue_id, begin
-        r.codes, r.codes_count, r.filter, r.bits, r.slave_rules = NULL, 0, NULL, NULL, False
+        r.codes, r.codes_count, r.filter, r.bits, r.slave_rules, r.unwraps = NULL, 0, NULL, NULL, False, True
         r.bytes_max = r.bytes_max_memory = r.bytes_max_disk = BYTES_AT_ONCE
         r.count_max_memory = r.count_max_disk = AT_ONCE
         r.memory_bytes = INT64_MAX
-        r.scan_bytes_max = 0
+        r.scan_bytes_max = AT_ONCE * BATCH_UNIT_SIZE
         r.count_max = min(<int64_t> AT_ONCE, last - r.offset)
         if r.count_max < 1:
             return begin
@@ -117,10 +120,17 @@ cdef class Places:
             store._get(&r)
         store.calls -= 1
         try:
+            if r.batched:
+                records = store._views(&r, None)
+                r.found_count = 0           # the views have the holds now
+                found, r.next_offset, _ = unwrapped(records, &r, None)
+                for m in found:
+                    if m.v.queue_offset < last and len(self._of) < keys_max + 1:
+                        self._add(&m.v, <int32_t> r.queue_id, m.v.queue_offset)
             for i in range(r.found_count):
                 slot = &r.found[i]
-                if slot.view.queue_offset < last and len(self._of) < keys_max + 1:
-                    self._add(&slot.view, <int32_t> r.queue_id)
+                if slot.queue_offset < last and len(self._of) < keys_max + 1:
+                    self._add(&slot.view, <int32_t> r.queue_id, slot.queue_offset)
         finally:
             for i in range(r.found_count):
                 if r.found[i].held:
@@ -133,9 +143,10 @@ cdef class Places:
         return min(max(r.next_offset, r.offset), last)
 
     def take_one(self, Message message not None, queue_id):
-        self._add(&message.v, <int32_t> queue_id)
+        self._add(&message.v, <int32_t> queue_id, message.v.queue_offset)
 
-    cdef int _add(self, const RecordView *v, int32_t queue_id) except -1:
+    cdef int _add(self, const RecordView *v, int32_t queue_id, int64_t offset) except -1:
+        # offset: in this queue. The record of a light queue's entry has the one of its own queue.
         # A message of the same queue is newer; of two queues the one that was stored later is.
         cdef PropertyView p
         cdef Place place
@@ -155,7 +166,7 @@ cdef class Places:
             if place.queue_id != queue_id and place.timestamp > v.store_timestamp:
                 return 0
         self.live += <int> place.dead - <int> dead
-        place.offset, place.timestamp = v.queue_offset, v.store_timestamp
+        place.offset, place.timestamp = offset, v.store_timestamp
         place.queue_id, place.dead = queue_id, dead
         if dead:
             self._died.append(key)

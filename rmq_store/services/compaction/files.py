@@ -7,12 +7,15 @@
     compaction/TOPIC_QUEUE.unfed                 cleaning has deleted messages that were not fed, as nobody compacted the topic
 
 A compaction writes new files under compacting/ and makes them durable. Then the file .replacing names them, and the first file
-that stays: from that moment on the new files count, and nobody believes the old ones. What follows (moving the new files over
+that stays: from that moment on the new files count, and nobody believes the old ones. Names of files that are not there, or a
+wrong checksum, are damage: nothing is deleted for them. What follows (moving the new files over
 the old ones, deleting the others) can be done again by whoever finds the file, after a crash in the middle of it too. A reader
 without the right to write takes the new files from where they are. Control plane; thread-safety: the caller's.
 """
 import json
 import os
+import zlib
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
@@ -54,7 +57,6 @@ class Places(NamedTuple):
     def replacing(self) -> str:
         return os.path.join(self.root, DIRECTORY, f"{self.topic}_{self.queue_id}{REPLACING}")
 
-
     @property
     def unfed(self) -> str:
         return os.path.join(self.root, DIRECTORY, f"{self.topic}_{self.queue_id}{UNFED}")
@@ -86,22 +88,47 @@ def queues_on_disk(root: str) -> list[tuple[str, int]]:
 
 def read_replacing(files: ControlFiles, places: Places) -> Replacing | None:
     """None: nothing is being replaced. Raises CorruptionError, OSError."""
+    for _ in range(TRIES):
+        text = _text_of(files, places.replacing)
+        if text is None:
+            return None
+        try:
+            return _replacing(text, places)
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            if _text_of(files, places.replacing) == text:       # else another process has ended it meanwhile
+                raise CorruptionError(places.replacing, None, "the names of a compaction's files", str(error)) from error
+    raise _restless(places)
+
+
+def _text_of(files: ControlFiles, path: str) -> bytes | None:
     try:
-        fd = files.open(places.replacing, os.O_RDONLY)
+        fd = files.open(path, os.O_RDONLY)
     except FileNotFoundError:
         return None
     try:
-        text = files.read(fd, 0, _TEXT_MAX)
+        return files.read(fd, 0, _TEXT_MAX)
     finally:
         files.close(fd)
-    try:
-        content = json.loads(text)
-        new, stays = tuple(content["new"]), content["stays"]
-        if any(type(at) is not int or at < 0 for at in (*new, stays)) or any(at >= stays for at in new):
-            raise ValueError("places of files that are none")
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise CorruptionError(places.replacing, None, "the names of a compaction's files", str(error)) from error
+
+
+def _replacing(text: bytes, places: Places) -> Replacing:
+    """Whoever believes it deletes all other files before `stays`. So the files that it names have to be there, from its first
+    moment to its last one. Raises ValueError, KeyError, TypeError, RecursionError."""
+    content = json.loads(text)
+    new, stays = tuple(content["new"]), content["stays"]
+    if any(type(at) is not int or at < 0 for at in (*new, stays)) or any(at >= stays for at in new):
+        raise ValueError("places of files that are none")
+    if content.get("crc", _crc(new, stays)) != _crc(new, stays):        # files of before have none
+        raise ValueError(f"a checksum of {content['crc']!r}, not {_crc(new, stays)}, that of the names")
+    for directory in places.both:
+        for at in (*new, stays):
+            if not os.path.exists(_path(_where(directory, at) if at != stays else directory, at)):
+                raise ValueError(f"the name {at:020d} of a file that is not in {directory}")
     return Replacing(new, stays)
+
+
+def _crc(new: Iterable[int], stays: int) -> int:
+    return zlib.crc32(json.dumps([*new, stays]).encode())
 
 
 def starts(directory: str) -> list[int]:
@@ -168,7 +195,7 @@ def replace_all(files: ControlFiles, places: Places) -> bool:
 def begin_replacing(files: ControlFiles, places: Places, new: list[int], stays: int) -> None:
     """The moment from which the new files count. Durable. Raises OSError."""
     files.write_new(os.path.dirname(places.replacing), os.path.basename(places.replacing),
-                    json.dumps({"new": new, "stays": stays}).encode())
+                    json.dumps({"new": new, "stays": stays, "crc": _crc(new, stays)}).encode())
 
 
 def sweep(files: ControlFiles, places: Places) -> None:

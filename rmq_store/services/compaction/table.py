@@ -12,6 +12,7 @@ from rmq_store.access.reader._message import Message
 from rmq_store.base.io._lock import StoreLock
 from rmq_store.errors import StoreStateError, exceeds, illegal
 from rmq_store.services.compaction._places import Places
+from rmq_store.services.consumer.light_offsets import LMQ_PREFIX
 
 if TYPE_CHECKING:
     from rmq_store.access.waiting._wait import StoreWait
@@ -43,6 +44,7 @@ class Table(Mapping[str, Message]):
         if not isinstance(topic, str):
             raise illegal("topic", topic, "give the name of a topic as a str")
         self.topic = topic
+        self._light = topic.startswith(LMQ_PREFIX)
         self.keys_max = whole(keys_max, "keys_max", 1, _MOST)
         self._store = store
         self._version: Callable[[int], object] = lambda queue: version(topic, queue)
@@ -117,6 +119,8 @@ class Table(Mapping[str, Message]):
         return at - first
 
     def _take_older(self, queue: int, at: int) -> int:
+        if self._light:                         # no compaction log has its messages
+            return self._store.min_offset(self.topic, queue)
         found = self._store.get(self.topic, queue, at, 256)
         for message in found:
             self._places.take_one(message, queue)
@@ -132,8 +136,9 @@ class Table(Mapping[str, Message]):
                 if place is None:
                     raise KeyError(key)
                 queue, offset = place
-                for message in self._store.get(self.topic, queue, offset, 1):
-                    if message.queue_offset == offset:
+                found = self._store.get(self.topic, queue, offset, 1)
+                for message in found:           # of a light queue the message says its offset in another queue
+                    if (found.next_offset == offset + 1) if self._light else (message.queue_offset == offset):
                         return message
                 self._places.drop(key, queue, offset)       # cleaning was faster
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from rmq_store.base.io.files import ControlFiles
 from rmq_store.config.upstream_json import dump_json, parse_json
-from rmq_store.errors import ConfigFileCorrupted
+from rmq_store.errors import ConfigFileCorrupted, DiskFull
 from rmq_store.events import Event, emit
 
 __all__ = ["ConfigFile"]
@@ -58,10 +58,20 @@ class ConfigFile:
         return None
 
     def save(self, content: object) -> None:
-        """Makes X hold `content`, and X.bak what X held. Durable when it returns. Raises OSError."""
+        """Makes X hold `content`, and X.bak what X held. Durable when it returns. Raises DiskFull, OSError."""
         text = dump_json(content).encode()
         if text == self._text:
             return
+        try:
+            self._write(text)
+        except OSError as error:
+            if error.errno not in DiskFull.codes:
+                raise
+            full = DiskFull(error.errno or 0, "writing", self.path)
+            full.cure = "make room on that file system and make the call again"
+            raise full from error
+
+    def _write(self, text: bytes) -> None:
         if self._files.mkdir(self.directory):
             self._files.sync_dir(os.path.dirname(self.directory))
         if self._text is not None:

@@ -14,6 +14,7 @@ from rmq_store.base.io.files import ControlFiles
 from rmq_store.errors import ArgumentIllegal, CorruptionError, StoreClosed, StoreNotWriteable, illegal
 from rmq_store.events import Event, emit
 from rmq_store.services.consumer.config_file import ConfigFile
+from rmq_store.services.consumer.light_offsets import LMQ_PREFIX
 from rmq_store.services.consumer.offsets import next_version
 
 __all__ = ["CLEANUP_POLICIES", "PERM_READ", "PERM_WRITE", "QUEUE_TYPES", "GroupTable", "TopicTable", "batch_topics",
@@ -22,6 +23,10 @@ __all__ = ["CLEANUP_POLICIES", "PERM_READ", "PERM_WRITE", "QUEUE_TYPES", "GroupT
 PERM_READ, PERM_WRITE = 4, 2
 CLEANUP_POLICIES = "DELETE", "COMPACTION"       # CleanupPolicy
 QUEUE_TYPES = "SimpleCQ", "BatchCQ"             # CQType, without RocksDBCQ
+# Topics whose messages the store or a broker makes itself, or whose entries lead to records of other topics.
+_OWN = frozenset(("SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC", "TRANS_CHECK_MAX_TIME_TOPIC",
+                  "RMQ_SYS_TRACE_TOPIC", "OFFSET_MOVED_EVENT"))
+_OWN_PREFIXES = "rmq_sys_", "%RETRY%", "%DLQ%"
 
 
 def cleanup_policy(entry: Mapping[str, Any] | None) -> str:
@@ -31,6 +36,15 @@ def cleanup_policy(entry: Mapping[str, Any] | None) -> str:
     attributes = (entry or {}).get("attributes")
     policy = attributes.get("cleanup.policy", "DELETE") if isinstance(attributes, dict) else "DELETE"
     return policy if policy in CLEANUP_POLICIES else repr(policy)
+
+
+def plain_reason(name: str) -> str:
+    """Why a topic can be no compaction topic and have no batch queues: str, empty where it can. RocketMQ does not ask."""
+    if name.startswith(LMQ_PREFIX):
+        return f"{name} is a light queue, whose entries lead to messages of other topics: use another topic"
+    if name in _OWN or name.startswith(_OWN_PREFIXES):
+        return f"{name} is a topic of the store itself, which puts plain messages there, not all with keys: use another topic"
+    return ""
 
 
 def queue_type(entry: Mapping[str, Any] | None) -> str:
@@ -271,10 +285,13 @@ class TopicTable(_Table):
     def set_cleanup_policy(self, name: str, policy: str) -> dict[str, Any]:
         """Makes the cleanup policy of a topic "COMPACTION" or "DELETE"; makes the entry where there is none. Returns the entry.
         It holds at once, and is durable when the call returns. The other attributes stay. Raises ArgumentIllegal, also for
-        COMPACTION where the topic has batch queues, OSError, StoreNotWriteable, and ValueError in a store of compat 4.9, whose
-        topics have no attributes. RocketMQ: the topic attribute cleanup.policy."""
+        COMPACTION where the topic has batch queues, is a light queue, or one of the store's own, DiskFull, OSError,
+        StoreNotWriteable, and ValueError in a store of compat 4.9, whose topics have no attributes. RocketMQ: the topic attribute
+        cleanup.policy."""
         if policy not in CLEANUP_POLICIES:
             raise illegal("policy", policy, "give 'COMPACTION' or 'DELETE'")
+        if policy == "COMPACTION" and plain_reason(name):
+            raise illegal("policy", policy, plain_reason(name))
         if policy == "COMPACTION" and queue_type(self.get(name)) == "BatchCQ":
             raise illegal("policy", policy, f"{name} has batch queues, whose inner batches a compaction would keep or drop as "
                           "a whole: use another topic")
@@ -283,10 +300,12 @@ class TopicTable(_Table):
     def set_queue_type(self, name: str, kind: str) -> dict[str, Any]:
         """Makes the queues of a topic batch queues, "BatchCQ", or says that they are "SimpleCQ"; makes the entry where there is
         none. Returns the entry. It holds at once, and is durable when the call returns. The type never changes: raises
-        ArgumentIllegal where the topic has queues, or another type. Else as set_cleanup_policy. RocketMQ: the topic attribute
+        ArgumentIllegal where the topic has queues, or another type, and as set_cleanup_policy. RocketMQ: the topic attribute
         queue.type."""
         if kind not in QUEUE_TYPES:
             raise illegal("kind", kind, "give 'BatchCQ' or 'SimpleCQ'")
+        if kind == "BatchCQ" and plain_reason(name):
+            raise illegal("kind", kind, plain_reason(name))
         if kind == "BatchCQ" and cleanup_policy(self.get(name)) == "COMPACTION":
             raise illegal("kind", kind, f"{name} is a compaction topic, and a compaction would keep or drop an inner batch as "
                           "a whole: use another topic")
@@ -304,7 +323,14 @@ class TopicTable(_Table):
         return self.get(name) or {}
 
     def set(self, name: str, **fields: object) -> dict[str, Any]:
-        if self._readonly or not self._changes_type(name, fields):
+        if self._readonly:
+            return super().set(name, **fields)
+        for attribute, now, before, plain in (
+                ("queue.type", queue_type(fields), queue_type(self.get(name)), "SimpleCQ"),
+                ("cleanup.policy", cleanup_policy(fields), cleanup_policy(self.get(name)), "DELETE")):
+            if "attributes" in fields and now not in (before, plain) and plain_reason(name):
+                raise illegal(attribute, now, plain_reason(name))
+        if not self._changes_type(name, fields):
             return super().set(name, **fields)
         self._check(name, fields)
         self.write_entries({name: fields})      # batch queues are no store's that does not say that it has them
@@ -374,9 +400,11 @@ class TopicTable(_Table):
             self._batches(name, step)
 
     def compacted(self) -> frozenset[str]:
-        """The topics whose cleanup policy is COMPACTION: frozenset of str."""
+        """The topics whose cleanup policy is COMPACTION: frozenset of str. Without light queues and topics of the store itself,
+        whatever a broker has written into the file."""
         with self._lock:
-            return frozenset(name for name, entry in self._entries.items() if cleanup_policy(entry) == "COMPACTION")
+            return frozenset(name for name, entry in self._entries.items()
+                             if cleanup_policy(entry) == "COMPACTION" and not plain_reason(name))
 
 
 class GroupTable(_Table):

@@ -25,16 +25,17 @@ def compaction_findings(files: ControlFiles, root: str, options: Options, record
 
 def _queue(files: ControlFiles, places: disk.Places, options: Options, records: bool) -> Iterator[Finding]:
     topic, queue_id = places.topic, places.queue_id
-    for directory, start in disk.halves(files, places):
-        yield Finding("compaction_file", SEVERITY["compaction_file"], os.path.join(directory, f"{start:020d}"), offset=start,
-                      topic=topic, queue_id=queue_id, detail="the file of the same name in the other directory is missing: no "
-                      "message of this one can be read")
     try:
+        halves = disk.halves(files, places)
         segments = disk.load(files, places, *file_sizes(options), True)
     except CorruptionError as error:
         yield Finding("compaction_file", SEVERITY["compaction_file"], str(error.path), topic=topic, queue_id=queue_id,
                       expected=error.expected, found=error.found, detail=f"expected {error.expected}, found {error.found}")
         return
+    for directory, start in halves:
+        yield Finding("compaction_file", SEVERITY["compaction_file"], os.path.join(directory, f"{start:020d}"), offset=start,
+                      topic=topic, queue_id=queue_id, detail="the file of the same name in the other directory is missing: no "
+                      "message of this one can be read")
     for i, slots in disk.unread_entries(files, places, segments):
         start, count, _, _ = segments.pair(i)
         yield Finding("compaction_file", SEVERITY["compaction_file"], os.path.join(places.entries, f"{start:020d}"),
