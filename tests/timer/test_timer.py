@@ -3,6 +3,7 @@ import base64
 import datetime
 import os
 import struct
+import zlib
 
 import pytest
 
@@ -56,9 +57,10 @@ def test_the_files_have_rocketmqs_layout(tmp_path):
         read_to(s, NOW)
     log = (tmp_path / "s" / "timerlog" / f"{0:020d}").read_bytes()
     assert len(log) == 4096
-    unit = struct.Struct(">iqiqiqiiq")
-    assert unit.unpack_from(log, 0) == (52, -1, 1, NOW, 3000, first.offset, first.size, ord("T"), 0)
-    assert unit.unpack_from(log, 52) == (52, 0, 1, NOW, 3000, second.offset, second.size, ord("T"), 0)
+    unit, seal = struct.Struct(">iqiqiqiiii"), 0x554E4954     # the last 8 bytes are reserved in RocketMQ, which never reads them
+    first_crc, second_crc = (zlib.crc32(log[at:at + 44]) & 0x7FFFFFFF for at in (0, 52))
+    assert unit.unpack_from(log, 0) == (52, -1, 1, NOW, 3000, first.offset, first.size, ord("T"), seal, first_crc)
+    assert unit.unpack_from(log, 52) == (52, 0, 1, NOW, 3000, second.offset, second.size, ord("T"), seal, second_crc)
     wheel = tmp_path / "s" / "timerwheel"
     assert wheel.stat().st_size == 38_707_200
     with open(wheel, "rb") as file:
