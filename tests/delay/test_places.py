@@ -10,6 +10,7 @@ from tests.delay.test_delay import NOW, SCHEDULE, SMALL, Clock, bodies
 BAD = {"topic": ({"topic": "a/b"}, "topic is 'a/b'"), "no topic": ({"topic": ""}, "topic is empty"),
        "long": ({"topic": "x" * 128}, "topic size is 128 bytes"), "type": ({"topic": 7}, "topic is a int"),
        "half": ({"topic": "RMQ_SYS_TRANS_HALF_TOPIC"}, "never delivered"),
+       "level": ({"topic": SCHEDULE}, "never delivered"), "timer": ({"topic": "rmq_sys_wheel_timer"}, "never delivered"),
        "queue": ({"queue_id": -1}, "queue_id is -1"), "queue type": ({"queue_id": "0"}, "queue_id is '0'"),
        "far queue": ({"queue_id": 1 << 31}, "queue_id is 2147483648")}
 DELAYED = {"DELAY": "1"}

@@ -1,9 +1,10 @@
 """The files of the timer: damage, loss, old files, a store that was closed for long."""
+import os
 import struct
 
 import pytest
 
-from rmq_store import errors
+from rmq_store import errors, verify
 from tests.timer.clock import NOW, Clock, bodies, pending, read_to, taken, until, written
 
 UNIT = struct.Struct(">iqiqiqiiq")
@@ -36,6 +37,41 @@ def test_what_is_cut_from_the_timer_log_is_copied_first(tmp_path, damage, caplog
     kept = {file.name: file.read_bytes() for file in (tmp_path / "s" / ".salvage").iterdir()}
     assert kept == {f"timerlog-{52 * 30:020d}": damaged[52 * 30:], f"timerlog-{4096:020d}": before[1]}
     assert [r.event for r in caplog.records if r.name == "rmq_store.timer"] == ["TIMER_LOG_CUT"]
+
+
+@pytest.mark.parametrize(("at", "bit"), [(35, 0), (34, 0), (39, 0), (24, 6), (25, 5), (15, 2), (15, 1), (10, 6), (43, 0), (51, 0)])
+def test_one_wrong_bit_of_a_unit_loses_no_message(tmp_path, at, bit):
+    """Of the log offset, the size, the delay, the flags, the way back, the topic, the checksum. verify finds it, and it changes
+    neither which messages wait nor when they come."""
+    put_some(tmp_path / "s", 60)
+    assert [f.kind for f in verify(tmp_path / "s")] == []
+    with open(tmp_path / "s" / "timerlog" / f"{0:020d}", "r+b") as file:
+        file.seek(52 * 30 + at)
+        byte = file.read(1)[0]
+        file.seek(52 * 30 + at)
+        file.write(bytes([byte ^ 1 << bit]))
+    assert [(f.kind, f.severity, f.offset) for f in verify(tmp_path / "s")] == [("timer_unit", "finding", 52 * 30)]
+    clock = Clock()
+    with clock.open(tmp_path / "s") as s:
+        taken(s, 60)
+        assert pending(s) == 60 and [f.kind for f in verify(tmp_path / "s") if f.severity != "note"] == []
+        for second in range(5):
+            clock.set(NOW + 2000 + 1000 * second)
+            assert sorted(i % 5 for i in map(int, bodies(s, "T", 12 * (second + 1)))) == sorted([*range(second + 1)] * 12)
+
+
+@pytest.mark.parametrize("damage", ["gone", "short", "a directory"])
+def test_verify_names_a_file_of_the_timer_log_that_is_not_there(tmp_path, damage):
+    put_some(tmp_path / "s", 100)
+    last = tmp_path / "s" / "timerlog" / f"{4096:020d}"
+    if damage == "short":
+        os.truncate(last, 52 * 3 + 7)
+    else:
+        last.unlink()
+    if damage == "a directory":
+        last.mkdir()
+    found = list(verify(tmp_path / "s"))
+    assert [(f.kind, f.offset) for f in found] == [("timer_unit", 4096 + (52 * 3 if damage == "short" else 0))]
 
 
 def test_files_that_no_message_needs_are_deleted(tmp_path):

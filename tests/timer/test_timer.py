@@ -3,12 +3,13 @@ import base64
 import datetime
 import os
 import struct
+import zlib
 
 import pytest
 
 from rmq_store import errors
 from rmq_store.status import PutStatus
-from tests.timer.clock import NOW, TIMER, Clock, bodies, read_to, taken, until
+from tests.timer.clock import NOW, TIMER, Clock, bodies, late, read_to, taken, until
 
 
 @pytest.mark.parametrize("mode", [{}, {"write_path": "pool", "commit_interval_max_ms": 0}, {"flush_mode": "sync"}])
@@ -56,9 +57,10 @@ def test_the_files_have_rocketmqs_layout(tmp_path):
         read_to(s, NOW)
     log = (tmp_path / "s" / "timerlog" / f"{0:020d}").read_bytes()
     assert len(log) == 4096
-    unit = struct.Struct(">iqiqiqiiq")
-    assert unit.unpack_from(log, 0) == (52, -1, 1, NOW, 3000, first.offset, first.size, ord("T"), 0)
-    assert unit.unpack_from(log, 52) == (52, 0, 1, NOW, 3000, second.offset, second.size, ord("T"), 0)
+    unit, seal = struct.Struct(">iqiqiqiiii"), 0x554E4954     # the last 8 bytes are reserved in RocketMQ, which never reads them
+    first_crc, second_crc = (zlib.crc32(log[at:at + 44]) & 0x7FFFFFFF for at in (0, 52))
+    assert unit.unpack_from(log, 0) == (52, -1, 1, NOW, 3000, first.offset, first.size, ord("T"), seal, first_crc)
+    assert unit.unpack_from(log, 52) == (52, 0, 1, NOW, 3000, second.offset, second.size, ord("T"), seal, second_crc)
     wheel = tmp_path / "s" / "timerwheel"
     assert wheel.stat().st_size == 38_707_200
     with open(wheel, "rb") as file:
@@ -187,3 +189,17 @@ def test_levels_and_timers_work_side_by_side(tmp_path):
         clock.set(NOW + 1000)
         s._delay.timer.poke()
         assert sorted(bodies(s, "T", 2)) == [b"level", b"timer"]
+
+
+@pytest.mark.parametrize("itself", [TIMER, "SCHEDULE_TOPIC_XXXX"])
+def test_no_message_is_delivered_to_a_topic_of_delivery(tmp_path, caplog, itself):
+    """It would be due there at once, and be delivered again, until the disk is full."""
+    with Clock().open(tmp_path / "s") as s:
+        s.put("T", b"", deliver_at=NOW + 60_000)
+        s.put(TIMER, b"itself", properties={"TIMER_OUT_MS": "1000", "REAL_TOPIC": itself, "REAL_QID": "0"})
+        late(s, b"behind it")
+        assert bodies(s, "T", 1) == [b"behind it"]
+        until(lambda: s._timer.wheel.state()[1:3] == (1, 1) and "skipped 1 timer messages" in caplog.text)
+        assert s.max_offset(TIMER, 0) == 3 and s.max_offset("SCHEDULE_TOPIC_XXXX", 0) == 0
+        with pytest.raises(errors.MessageIllegal, match="never delivered"):
+            s.put("SCHEDULE_TOPIC_XXXX", b"", delay=5)

@@ -35,7 +35,7 @@ def test_what_is_no_number(tmp_path, where, number):
 
 
 @pytest.mark.parametrize("place", [("../../x", "0"), ("T\0", "0"), ("\u00e9", "0"), ("T", "2147483648"), (HALF, "0"),
-                                   (OP, "0")])
+                                   (OP, "0"), ("rmq_sys_wheel_timer", "0")])
 def test_a_half_message_that_no_topic_can_take(tmp_path, place):
     with opened(tmp_path) as store:
         store.put(HALF, b"5,", properties=HALF_PROPERTIES | {"REAL_TOPIC": place[0], "REAL_QID": place[1]})

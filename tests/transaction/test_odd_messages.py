@@ -112,15 +112,17 @@ def test_one_that_cannot_be_put_again_does_not_keep_the_others_from_their_check(
         assert asked == [b"odd", b"1"]
 
 
+@pytest.mark.parametrize("topics", [(HALF, OP), (HALF,), (OP,)])
 @pytest.mark.parametrize("offset", [0, 1 << 40])
-def test_wrong_committed_offsets_lose_nothing(tmp_path, offset):
-    """Offsets beyond the end, as of another store, say nothing: the queues are read from their begin."""
+def test_wrong_committed_offsets_lose_nothing(tmp_path, offset, topics):
+    """Offsets beyond the end, as of another store, say nothing: the queues are read from their begin. That of the half queue
+    alone, which an operator can move, does not bring back what op messages below the other offset have settled."""
     with opened(tmp_path) as store:
         store.prepare("T", b"rolled back", group="P").rollback()
         name = store.prepare("T", b"1", group="P").id
         store.prepare("T", b"rolled back", group="P").rollback()
     with opened(tmp_path) as store:
-        for topic in (HALF, OP):
+        for topic in topics:
             store.offsets.commit("CID_RMQ_SYS_TRANS", topic, 0, offset)
         store.offsets.flush()
         assert [p.id for p in store.transactions()] == [name]

@@ -111,6 +111,31 @@ def test_what_cleaning_has_deleted_is_gone(tmp_path):
         assert store.wait_dispatched(30) and [bytes(m.body) for m in store.scan("T")] == [b"younger"]
 
 
+def test_what_was_rolled_back_stays_so_when_cleaning_deletes_an_older_half_message(tmp_path):
+    """Cleaning settles the old half message, and all behind it are settled: the position of the half queue is the queue's end
+    then, not its begin."""
+    options = {"segment_size_bytes": 1 << 16, "index_enabled": False}
+    with MessageStore.open(tmp_path, **options) as store:
+        store.prepare("T", b"old, which nobody decides", group="other")
+        for _ in range(20):
+            store.put("X", bytes(4000))
+        for _ in range(5):
+            store.prepare("T", b"rolled back", group="P").rollback()
+        for _ in range(20):
+            store.put("X", bytes(4000))
+        store.flush()
+        assert store.wait_dispatched(30) and len(store.transactions()) == 1
+        assert store.clean(0, files_max=1).log_files == 1 and store.min_offset(HALF, 0) == 1
+        assert store.transactions() == []
+        store._transactions.tend(store)
+        assert [store.offsets.query(GROUP, topic, 0) for topic in (HALF, OP)] == [6, 5]
+        kept = store.prepare("T", b"kept", group="P")
+    with MessageStore.open(tmp_path, **options) as store:
+        assert [row.id for row in store.transactions()] == [kept.id]
+        store.transaction_by_id(kept.id).commit()
+        assert store.wait_dispatched(30) and [bytes(m.body) for m in store.scan("T")] == [b"kept"]
+
+
 def test_a_reader_that_follows_sees_what_is_decided(tmp_path):
     with MessageStore.open(tmp_path, **SMALL) as store:
         first, second = (store.prepare("T", b"%d" % i, group="P") for i in range(2))

@@ -159,7 +159,7 @@ def test_nobody_sees_a_half_message(tmp_path):
 
 def test_what_cannot_be_committed_is_refused_at_once(tmp_path):
     with opened(tmp_path, delay="store_only") as store:
-        for topic in ("", "ü", None, HALF, OP, GIVEN_UP, "SCHEDULE_TOPIC_XXXX", "x" * 256):
+        for topic in ("", "ü", None, HALF, OP, GIVEN_UP, "SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer", "x" * 256):
             with pytest.raises(errors.MessageIllegal):
                 store.prepare(topic, b"", group="P")
         for more in ({"queue_id": -1}, {"queue_id": "1"}, {"group": ""}, {"group": None}, {"properties": {"DELAY": "3"}},

@@ -11,10 +11,10 @@ from rmq_store.codec._layout cimport FLAG_TRANSACTION, TRANSACTION_COMMIT
 from rmq_store.queues.consumequeue._batches cimport topic_batched
 
 from rmq_store import errors
-from rmq_store.codec.delay import delay_rewrite
+from rmq_store.codec.delay import SCHEDULE_TOPIC, delay_rewrite
 from rmq_store.codec.timer import TIMER_TOPIC, timer_rewrite
 
-cdef str _HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
+cdef frozenset _NEVER = frozenset(("RMQ_SYS_TRANS_HALF_TOPIC", SCHEDULE_TOPIC, TIMER_TOPIC))    # nothing is delivered there
 
 
 cdef tuple delays_rewrite(StoreCore store, str topic, int32_t queue_id, bytes properties, int32_t sys_flag):
@@ -29,7 +29,7 @@ cdef tuple delays_rewrite(StoreCore store, str topic, int32_t queue_id, bytes pr
         if b"TIMER_DEL" in properties and (sys_flag & FLAG_TRANSACTION) in (0, TRANSACTION_COMMIT):
             return _timed(store, topic, queue_id, properties)
         return topic, queue_id, properties
-    if topic == _HALF_TOPIC:
+    if topic in _NEVER:
         raise errors.MessageIllegal(f"topic is {topic!r}: RocketMQ's own, a delayed message is never delivered to it; put "
                                     "it without a delay level")
     if options.delay == "refuse":
@@ -46,7 +46,7 @@ cdef tuple _timed(StoreCore store, str topic, int32_t queue_id, bytes properties
                           enabled=options.timer_wheel_enable, compat=options.compat)
     if found is None:
         return topic, queue_id, properties
-    if topic == _HALF_TOPIC:
+    if topic in _NEVER:
         raise errors.MessageIllegal(f"topic is {topic!r}: RocketMQ's own, a timer message is never delivered to it; put it "
                                     "without a time of delivery")
     store._admit_timer(found[1])

@@ -84,6 +84,8 @@ cdef int64_t OTHERS_NS = 100_000_000        # so long after a put of somebody el
 cdef int64_t REST_NS = 150_000              # at most
 cdef int64_t LET_IN_NS = 50_000             # whoever was woken has a processor by then, or waits for one
 cdef const char *HALF_TOPIC = b"RMQ_SYS_TRANS_HALF_TOPIC"
+cdef const char *LEVEL_TOPIC = b"SCHEDULE_TOPIC_XXXX"
+cdef const char *TIMER_TOPIC = b"rmq_sys_wheel_timer"
 
 
 # ---- a copy
@@ -119,6 +121,12 @@ cdef int32_t deliver_without(const char *text, int32_t size, const char **names,
     return n
 
 
+cdef bint _never(const char *topic, Py_ssize_t size) noexcept nogil:
+    # Half messages come from transactions alone. What was delivered to a topic of delivery would be due there again, for ever.
+    return (size == 24 and memcmp(topic, HALF_TOPIC, 24) == 0
+            or size == 19 and (memcmp(topic, LEVEL_TOPIC, 19) == 0 or memcmp(topic, TIMER_TOPIC, 19) == 0))
+
+
 cdef bint deliver_place(Deliverer *d, const RecordView *v, RecordArgs *a) noexcept nogil:
     cdef const char *queue = NULL
     cdef Py_ssize_t topic_size = 0, queue_size = 0
@@ -128,7 +136,7 @@ cdef bint deliver_place(Deliverer *d, const RecordView *v, RecordArgs *a) noexce
             or deliver_number(queue, queue_size, &number) < 0 or number > 0x7FFFFFFF
             or not topic_fits(a.topic, <int32_t> topic_size)
             or (topic_size > TOPIC_SIZE_V1_MAX and not d.compat5)       # 4.9 cannot read a record of version 2
-            or (topic_size == 24 and memcmp(a.topic, HALF_TOPIC, 24) == 0)):
+            or _never(a.topic, topic_size)):
         return False
     a.topic_size, a.queue_id = <int32_t> topic_size, <int32_t> number
     return True

@@ -326,6 +326,8 @@ class _Repair:
             if finding.kind in ("log_gap", "manifest_mismatch") and not self._is_bridged(finding):
                 self.step("none", finding.path, f"{finding.kind}: {finding.detail}; only a copy of the store can give back "
                           "the lost bytes", offset=finding.offset, size=finding.size)
+            elif finding.kind == "timer_unit":
+                self.step("none", finding.path, finding.detail, offset=finding.offset, size=finding.size)
             elif finding.kind == "config_file":
                 self.step("none", finding.path, f"{finding.detail}; correct the file by hand, or move it away")
         tail = next((f for f in findings if f.kind == "log_tail"), None)

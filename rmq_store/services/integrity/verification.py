@@ -33,6 +33,7 @@ from rmq_store.services.integrity.compacted import compaction_findings
 from rmq_store.services.integrity.findings import SEVERITY, Finding
 from rmq_store.services.integrity.rows import files_in, missing_directory, missing_log, row_findings, twice_findings
 from rmq_store.services.integrity.sealing import pacer
+from rmq_store.services.integrity.timing import timer_findings
 
 __all__ = ["Verification", "chosen_options", "verify"]
 
@@ -40,7 +41,6 @@ PIECE = 16 << 20                # of the log, looked at between two reports of p
 Progress = Callable[[str, int, int], None]      # (what, done, of how many)
 Note = tuple[str, int, int, int, int, str | None, int]      # of the checker: kind, offset, three numbers, topic, queue id
 
-_LOG_NAME = re.compile(r"[0-9]{20}").fullmatch
 _INDEX_NAME = re.compile(r"[0-9]{17}").fullmatch
 
 
@@ -116,6 +116,7 @@ class Verification:
         yield from self.merged(confirmed(self, self._walk_queues(progress)))
         yield from confirmed(self, self._walk_index(progress))
         yield from compaction_findings(self.files, self.root, self.options)
+        yield from timer_findings(self.files, self.root)
         yield from self.checkpoint_findings()
         yield from self._config_findings()
         if manifests:

@@ -19,7 +19,8 @@ cdef enum:
     AT_PHYSICAL = 28
     AT_SIZE = 36
     AT_TOPIC = 40
-    AT_RESERVED = 44
+    AT_SEAL = 44                    # reserved, and 0, in RocketMQ, which never reads it
+    LOG_SEAL = 0x554E4954           # of units that have a checksum
     SLOT_SIZE = 32
     WHEEL_SLOTS = 1209600           # upstream's 2 x 7 days of seconds
     WHEEL_PAGE = 4096

@@ -6,6 +6,7 @@ from libc.string cimport memset
 from rmq_store.base.io._io cimport rmq_pread_all, rmq_pwrite_all
 from rmq_store.base.io._sync cimport EIO, rmq_add, rmq_load, rmq_load32, rmq_publish, rmq_publish32
 from rmq_store.codec._layout cimport MAGIC_BLANK
+from rmq_store.codec._record cimport body_crc32
 
 cdef extern from * nogil:
     """
@@ -164,8 +165,12 @@ cdef int _next_file(Wheel *t) noexcept nogil:
     return 0
 
 
+cdef int64_t _seal(const unsigned char *unit) noexcept nogil:
+    return <int64_t> LOG_SEAL << 32 | body_crc32(unit, AT_SEAL)
+
+
 cdef int timerlog_append(Wheel *t, unsigned char *unit, int64_t *where) noexcept nogil:
-    # Appends. A file's rest that is too small for a unit and a blank gets RocketMQ's blank.
+    # Seals the unit and appends it. A file's rest that is too small for a unit and a blank gets RocketMQ's blank.
     cdef unsigned char[LOG_TAIL] blank
     cdef int64_t at = 0, left
     cdef int fd, rc
@@ -185,6 +190,7 @@ cdef int timerlog_append(Wheel *t, unsigned char *unit, int64_t *where) noexcept
         rc = _next_file(t)
         if rc < 0:
             return rc
+    put64(unit + AT_SEAL, _seal(unit))
     fd = timerlog_fd(t, t.end, &at)
     rc = rmq_pwrite_all(t.io, fd, unit, LOG_UNIT, at) if fd >= 0 else fd
     if rc < 0:
@@ -199,7 +205,8 @@ cdef bint timerlog_good(Wheel *t, const unsigned char *u, int64_t position) noex
     return (be32(u) == LOG_UNIT and be64(u + AT_PREVIOUS) < position and magic & MAGIC_DEFAULT and 0 <= magic < 8
             and be64(u + AT_ENTERED) > 0 and be32(u + AT_DELAY) > -86400000
             and be64(u + AT_PHYSICAL) >= 0 and be32(u + AT_SIZE) > 0
-            and be64(u + AT_PHYSICAL) + be32(u + AT_SIZE) <= rmq_load(&t.d.log.committed))
+            and be64(u + AT_PHYSICAL) + be32(u + AT_SIZE) <= rmq_load(&t.d.log.committed)
+            and (be64(u + AT_SEAL) == 0 or be64(u + AT_SEAL) == _seal(u)))
 
 
 cdef void _known(Wheel *t, const unsigned char *u) noexcept nogil:

@@ -29,7 +29,7 @@ from rmq_store.services.timer._again cimport (again_entry, again_free, again_has
 from rmq_store.services.timer._delivery cimport timer_deliver, timer_rolled
 from rmq_store.services.timer._once cimport once_forget, once_learn
 from rmq_store.services.timer._slot cimport slot_deliver
-from rmq_store.services.timer._timerlog cimport (AT_DELAY, AT_ENTERED, AT_MAGIC, AT_PHYSICAL, AT_PREVIOUS, AT_RESERVED, AT_SIZE,
+from rmq_store.services.timer._timerlog cimport (AT_DELAY, AT_ENTERED, AT_MAGIC, AT_PHYSICAL, AT_PREVIOUS, AT_SIZE,
                                                  AT_TOPIC, LOG_UNIT, MAGIC_DEFAULT, MAGIC_DELETE, MAGIC_ROLL, SLOT_SIZE,
                                                  TOPICS_MAX, WHEEL_PAGE, WHEEL_PAGES, WHEEL_SLOTS, Counted, TopicCount,
                                                  Wheel, be32, be64, put32, put64, timerlog_append, timerlog_close,
@@ -111,7 +111,6 @@ cdef int _enqueue(Wheel *t, const RecordView *v, int64_t physical, int32_t size,
     put64(u + AT_PHYSICAL, physical)
     put32(u + AT_SIZE, size)
     put32(u + AT_TOPIC, hash_of(text, <int32_t> n))
-    put64(u + AT_RESERVED, 0)
     rc = timerlog_append(t, u, &where)
     if rc == 0:
         wheel_revise(t, due, where, u)

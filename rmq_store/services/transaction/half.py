@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from rmq_store.access.reader._checked import whole
 from rmq_store.codec._layout import FLAG_TRANSACTION, PROPERTIES_SIZE_MAX, TRANSACTION_COMMIT
+from rmq_store.codec.delay import SCHEDULE_TOPIC
 from rmq_store.codec.layout import Compat
 from rmq_store.codec.properties import CRC_PROPERTY, decode_properties, encode_properties, java_hashmap_order
+from rmq_store.codec.timer import TIMER_TOPIC
 from rmq_store.errors import MessageIllegal, PropertiesSizeExceeded, exceeds
 from rmq_store.fields import NamedTuple
 
@@ -25,7 +27,7 @@ GROUP = "CID_RMQ_SYS_TRANS"             # whose offsets say how far half and op 
 ORIGIN, CHECKS, IMMUNITY = "TRAN_PREPARED_QUEUE_OFFSET", "TRANSACTION_CHECK_TIMES", "CHECK_IMMUNITY_TIME_IN_SECONDS"
 TRANSACTION_ID = "__transactionId__"    # in half messages of 5.x
 PUT_AGAIN = "PUT_AGAIN"                 # in an op message, of this library alone: a broker looks at its tag and body
-RESERVED = frozenset((HALF_TOPIC, OP_TOPIC, GIVEN_UP_TOPIC, "SCHEDULE_TOPIC_XXXX"))
+RESERVED = frozenset((HALF_TOPIC, OP_TOPIC, GIVEN_UP_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC))
 
 _TOPIC = partial(re.fullmatch, r"[%|A-Za-z0-9_-]+")
 _DELAYS = ("DELAY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS")

@@ -101,7 +101,7 @@ class Table:
         """From the committed offsets on. Returns the transactions that an op message has decided and that still have half messages
         to settle. Others may be committed, and their op message missing: they are FOUND. To find their real records takes a
         look at all messages of their queues since, and whoever uses one looks then."""
-        self.op_position, _ = _begin(store, OP_TOPIC, committed)
+        self.op_position = _ops_begin(store, committed)
         found = [(op.queue_offset, op.offset, op_offsets(op), PUT_AGAIN in op.properties)
                  for op in messages_of(store, OP_TOPIC, 0, self.op_position)]
         self.position, high = _begin(store, HALF_TOPIC, committed)      # behind the look at the ops, which are younger
@@ -128,11 +128,11 @@ class Table:
         """Half messages that the table does not know yet."""
         low, high = store._bounds(HALF_TOPIC, 0) or (0, 0)
         if low > self.position:                         # cleaning has deleted the log below
-            for offset in [offset for offset in self.by_offset if offset < low]:
-                self.settle(offset)
-            self.position, self.seen = low, max(low, self.seen)
+            self.position, self.seen = low, max(low, self.seen)     # first: to settle may move position beyond low, never back
             self.done = {offset for offset in self.done if offset >= low}
             self.old = {offset for offset in self.old if offset >= low}
+            for offset in [offset for offset in self.by_offset if offset < low]:
+                self.settle(offset)
         if self.seen < high:
             for message in messages_of(store, HALF_TOPIC, 0, self.seen):
                 self.take(message)
@@ -250,6 +250,17 @@ def _begin(store: "StoreWait", topic: str, committed: Callable[[str], int]) -> t
     low, high = store._bounds(topic, 0) or (0, 0)
     offset = committed(topic)
     return (offset if low <= offset <= high else low), high
+
+
+def _ops_begin(store: "StoreWait", committed: Callable[[str], int]) -> int:
+    """From which op message on the op queue is read: the committed one, and not behind the first that can settle a half message
+    which is read. An operator can move one offset without the other, and a half queue may have lost its end."""
+    begin, _ = _begin(store, OP_TOPIC, committed)
+    position, high = _begin(store, HALF_TOPIC, committed)
+    if position >= high:
+        return begin
+    entry = store.raw_entry(HALF_TOPIC, 0, position)
+    return min(begin, _first_behind(store, OP_TOPIC, 0, -1 if entry is None else entry[0]))
 
 
 def messages_of(store: "StoreWait", topic: str, queue_id: int, begin: int) -> Iterator["Message"]:
