@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.load.others import undisturbed
+from bench.load.subjects import POOL, REAL
 from rmq_store.bench.case import OURS
 from rmq_store.bench.figures import medians
 
@@ -65,8 +66,6 @@ def _plain(text: str, unit: str, limit: float, case: str, key: str, scale: float
 PUT_100, PUT_1024, AT_RATE = "beside/put_100", "beside/put_1024", "at_rate/"
 IDLE = "private memory of an open, idle store beyond its pool"
 
-REAL = ("rocketmq-4.9", "rocketmq-5.x")        # subjects of bench/load/brokers.py
-
 
 def _better(text: str, limit: float, case: str, key: str, at_least: bool = True, who: str = "") -> Target:
     """Beside the better of the real ones that the run has: the faster where more is better, else the lesser."""
@@ -98,13 +97,12 @@ def _client(release: str, threads: int, rate: float) -> list[Target]:
             _between(f"{text}: p99", 0.5, case, real, "p99_us")]
 
 
-POOL = "/rmq_store-pool"
 SEND, PULL = "broker/send_64x32", "broker/pull_16x4"
 NETWORK = (
     _better("broker: sends of 1 KiB, 64 connections, 32 each", 5, SEND, "per_s"),
-    _better("broker: the same over the pool", 5, SEND, "per_s", who=POOL),
+    _better("broker: the same over the pool", 5, SEND, "per_s", who=f"/{POOL}"),
     _plain("broker: sends of 1 KiB", "/s", 300_000, SEND, "per_s"),
-    _plain("broker: the same over the pool", "/s", 300_000, SEND + POOL, "per_s"),
+    _plain("broker: the same over the pool", "/s", 300_000, f"{SEND}/{POOL}", "per_s"),
     _better("broker: pulls of 32, 16 connections, 4 each", 5, PULL, "per_s"),
     _better("broker: processor time of a send", 0.2, SEND, "cpu_us", at_least=False),
     _better("broker: processor time of a message in a pull", 0.2, PULL, "cpu_us_per_message", at_least=False),

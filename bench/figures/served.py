@@ -3,11 +3,8 @@ from collections.abc import Callable, Sequence
 
 from bench.figures.document import Figures, NotMeasured
 from bench.figures.tables import NAMES, Column, bullets, cell, grid, paragraph, plain, rate, time
-from bench.load.brokers import REAL, SUBJECTS
-from bench.load.replication import RATES
-from rmq_store.bench.case import OURS
+from bench.load.subjects import OURS, POOL, RATES, REAL, SUBJECTS
 
-POOL = "rmq_store-pool"
 PER_S = Column("a second", "per_s", rate)
 P50, P99 = Column("median", "p50_us", time), Column("p99", "p99_us", time)
 CPU = Column("CPU", "cpu_us", time)

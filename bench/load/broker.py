@@ -22,14 +22,14 @@ from pathlib import Path
 from typing import Any
 
 from bench.load import brokers
-from bench.load.brokers import OURS, NotHere, Running
+from bench.load.brokers import NotHere, Running
 from bench.load.driver import keep, parser
 from bench.load.others import repeated
+from bench.load.subjects import OURS, POOL, REAL
 from rmq_store.bench.runner import scratch, settle
 from rmq_store.remoting.frame import Frame, decode, encode
 
 TOPIC, QUEUES, BODY = "T", 8, 1024
-POOL = "rmq_store-pool"
 # what, connections, window
 LOADS = (("pull", 1, 1), ("pull", 16, 4), ("send", 1, 1), ("send", 16, 16), ("send", 64, 32))
 WARM = (("send", 16, 16), ("pull", 16, 4))
@@ -56,8 +56,8 @@ def loaded(program: Path, broker: Running, what: str, connections: int, window: 
 
 
 def _opened(subject: str, path: Path) -> Any:
-    if subject in brokers.REAL:
-        return brokers.real(path, brokers.REAL[subject], mappedFileSizeCommitLog=FILE)
+    if subject in REAL:
+        return brokers.real(path, REAL[subject], mappedFileSizeCommitLog=FILE)
     return brokers.ours(path, **({"write_path": "pool"} if subject == POOL else {}))
 
 
@@ -123,7 +123,7 @@ def _repetition(program: Path, subject: str, base: Path, args: Any) -> list[Row]
 
 
 def main(argv: list[str] | None = None) -> None:
-    p = parser(__doc__, seconds=2.0, warm=4.0, reps=2, subjects=",".join((OURS, POOL, *brokers.REAL)))
+    p = parser(__doc__, seconds=2.0, warm=4.0, reps=2, subjects=",".join((OURS, POOL, *REAL)))
     args = p.parse_args(argv)
     if args.quick:
         args.seconds, args.warm, args.reps = 0.1, 0.2, 1

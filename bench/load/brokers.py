@@ -15,14 +15,11 @@ from typing import Any
 
 import psutil
 
-from rmq_store.bench.case import OURS
 from rmq_store.remoting.frame import Frame, encode
 
 ROOT = Path(__file__).parents[2]
 INTEROP = ROOT / "tools" / "interop"
 HEADERS = f"-I{ROOT / 'native' / 'include'}"
-REAL = {"rocketmq-4.9": "4.9.8", "rocketmq-5.x": "5.3.3"}
-SUBJECTS = (OURS, *REAL)
 START_S = 120.0
 ASKS = encode(Frame(28, 1, {}))         # runtime figures: every broker answers them
 
@@ -132,12 +129,4 @@ def real(path: Path, version: str, namesrv: str | None = None, **options: Any) -
     more = [f"{name}={value}" for name, value in (options | ({"namesrvAddr": namesrv} if namesrv else {})).items()]
     command = [INTEROP / "broker_with_rocketmq.sh", "--rocketmq", version, path, port, *more]
     with _broker(command, port, path.with_suffix(".log")) as broker:
-        yield broker
-
-
-@contextmanager
-def opened(subject: str, path: Path, namesrv: str | None = None) -> Iterator[Running]:
-    """The broker of a subject, as it is without options but for the name server. Raises NotHere."""
-    made = ours(path, namesrv) if subject == OURS else real(path, REAL[subject], namesrv)
-    with made as broker:
         yield broker

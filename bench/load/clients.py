@@ -19,9 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from bench.load import brokers
-from bench.load.brokers import INTEROP, OURS, REAL, NotHere
+from bench.load.brokers import INTEROP, NotHere
 from bench.load.driver import keep, parser
 from bench.load.others import repeated
+from bench.load.subjects import OURS, REAL
 from rmq_store.bench.runner import scratch, settle
 
 TOPIC, BODY = "T", 1024

@@ -12,8 +12,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from bench.load.brokers import REAL, NotHere, compiled, real
+from bench.load.brokers import NotHere, compiled, real
 from bench.load.driver import keep, parser, report
+from bench.load.subjects import REAL
 from rmq_store import Broker
 from rmq_store.bench.runner import scratch
 

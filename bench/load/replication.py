@@ -25,14 +25,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bench.load.brokers import INTEROP, OURS, REAL, NotHere, compiled, cpu_s, free_port
+from bench.load.brokers import INTEROP, NotHere, compiled, cpu_s, free_port
 from bench.load.driver import keep, parser
 from bench.load.embedded import compare, seconds
 from bench.load.others import repeated
+from bench.load.subjects import OURS, RATES, REAL
 from rmq_store import MessageStore
 from rmq_store.bench.runner import scratch, settle
 
-RATES = (20_000, 100_000)
 WINDOW = 512
 HEAD = 12               # bytes before the log's in a frame of replication
 COUNTED = 0.2           # a JVM compiles during the first part of a catch-up, so no side's counts

@@ -7,7 +7,7 @@ import pytest
 
 from bench.load import before, first_touch, light_queues, many_queues, small_stores, views
 
-HELPERS = ("__init__", "brokers", "driver", "others", "replica")
+HELPERS = ("__init__", "brokers", "driver", "others", "replica", "subjects")
 DRIVERS = sorted(p.stem for p in Path(before.__file__).parent.glob("*.py") if p.stem not in HELPERS)
 # These run below, in test_bad_day_drivers.py, test_report.py and tests/cleaning/test_soak.py; and one needs valgrind.
 ELSEWHERE = ("asyncio_puts", "before", "cleaning", "fence", "first_touch", "light_queues", "many_queues", "put_lock",
