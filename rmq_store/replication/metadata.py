@@ -79,10 +79,6 @@ class Metadata:
         if threading.current_thread() is not self.thread:
             self.thread.join(JOIN_S)
 
-    def soon(self) -> None:
-        """Copies at once, not only at the next turn."""
-        self._wake.set()
-
     def _run(self) -> None:
         while not self._stopped:
             self._wake.clear()
