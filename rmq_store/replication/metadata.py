@@ -79,10 +79,6 @@ class Metadata:
         if threading.current_thread() is not self.thread:
             self.thread.join(JOIN_S)
 
-    def soon(self) -> None:
-        """Copies at once, not only at the next turn."""
-        self._wake.set()
-
     def _run(self) -> None:
         while not self._stopped:
             self._wake.clear()
@@ -127,7 +123,7 @@ class Metadata:
                 self._apply(take, body)
             if code == TOPICS:
                 self._begun()
-        if not self._held:
+        if not self._held or self._master_end() < self._held_end:       # the latter: a master that lost the end of its log
             later: tuple[tuple[int, Take], ...] = ((OFFSETS, self._take_offsets), (DELAYS, self._take_delays),
                                                    (TIMER_CHECK, self._take_check))
             self._held = [(take, body) for code, take in later
@@ -155,7 +151,8 @@ class Metadata:
         while self._opened().max_log_offset < self._held_end:
             if time.monotonic() >= deadline:
                 return False
-            self._wake.wait(LOOK_S)
+            if self._wake.wait(LOOK_S):
+                self._wake.clear()
         return True
 
     def _asked(self, code: int) -> bytes | None:

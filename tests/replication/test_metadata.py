@@ -39,7 +39,7 @@ def copied(store: MessageStore) -> None:
     metadata = store._replication.metadata
     for _ in range(2):
         before = metadata.copied_ms
-        metadata.soon()
+        metadata._wake.set()
         until(lambda before=before: metadata.copied_ms is not None and metadata.copied_ms != before, 20_000)
 
 
