@@ -1,6 +1,6 @@
-/* The network thread under real sockets: peers send whole, cut and mutated frames in pieces of any size, read or do not, and go
- * when they like. RMQ_NET_STEPS says how many steps they take. A peer that does no harm is answered all the time, and at the end
- * nothing is left: the sanitizers see what the thread reads, and what it does not free. */
+/* The network thread under real sockets: peers send whole, cut and mutated frames in pieces of any size, read or do not, and
+ * go when they like. RMQ_NET_STEPS says how many steps they take. A peer that does no harm is answered all the time, and at the
+ * end nothing is left: the sanitizers see what the thread reads, and what it does not free. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
@@ -78,7 +78,8 @@ static void *take(void *arg) {
 /* ---- peers */
 
 static int connected(void) {
-    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     CHECK(fd >= 0 && connect(fd, (struct sockaddr *)&to, sizeof to) == 0);
     return fd;
