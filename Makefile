@@ -2,7 +2,7 @@
 PYTHON := .venv/bin/python
 
 .PHONY: build debug check test demo test-crash test-failover test-schedules test-power test-races test-sanitized test-bare test-interop \
-        test-conformance test-slow test-spark test-spark-slow fuzz fuzz-campaign fuzz-frames figures bench bench-full bench-micro soak docs wheel clean
+        test-conformance test-slow test-spark test-spark-slow fuzz fuzz-campaign fuzz-frames fuzz-net figures bench bench-full bench-micro soak docs wheel clean
 
 build:
 	tools/bootstrap
@@ -89,6 +89,10 @@ fuzz:
 # RMQ_FRAMES (5 million) mutated frames of remoting through the decoder, under the address and undefined-behaviour sanitizers.
 fuzz-frames:
 	RMQ_FRAMES=$${RMQ_FRAMES:-5000000} $(MAKE) -s -C native/tests KINDS=asan TESTS=frame_test
+
+# RMQ_NET_STEPS (2 million) steps of bad peers against the network thread, over real sockets, under the same sanitizers.
+fuzz-net:
+	RMQ_NET_STEPS=$${RMQ_NET_STEPS:-2000000} $(MAKE) -s -C native/tests KINDS=asan TESTS=net_test
 
 fuzz-campaign:
 	tools/bootstrap --dev

@@ -28,8 +28,8 @@ else:
         _fields = ()
 
         @classmethod
-        def _make(cls, values):
-            made = tuple.__new__(cls, values)
+        def _make(cls, iterable):
+            made = tuple.__new__(cls, iterable)
             if len(made) != len(cls._fields):
                 raise TypeError(f"Expected {len(cls._fields)} arguments, got {len(made)}")
             return made

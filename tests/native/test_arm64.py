@@ -16,7 +16,7 @@ PROGRAMS = sorted((NATIVE / "tests").glob("*.c"))
 CC = "aarch64-linux-gnu-gcc"
 # The cross compiler's own headers first; liburing's, which know no architecture, are taken from this machine.
 STRICT = ["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Wconversion", "-Wno-sign-conversion", "-Wcast-align=strict", "-Werror",
-          "-fsyntax-only", "-idirafter", "/usr/include", f"-I{NATIVE / 'include'}"]
+          "-fsyntax-only", "-idirafter", "/usr/include", f"-I{NATIVE / 'include'}", f"-I{NATIVE / 'net'}"]
 
 pytestmark = [
     pytest.mark.skipif(platform.machine() == "aarch64", reason="the other tests say it: this is arm64"),
