@@ -429,10 +429,10 @@ def _wait_for_queues(store: "StoreWait") -> None:
     """What was decided a moment ago is in the queues and the index before they are asked. Raises StoreStateError: a full disk
     holds dispatch up for as long as it is full."""
     if not store.readonly and not store._wait_dispatched(LOOK_MS / 1000):
-        raise StoreStateError(f"the queues of {store.path} end at log offset {store._position('dispatched')}, its log at "
-                              f"{store._position('wrote')}, and in {LOOK_MS} ms dispatch has not come to its end: a transaction "
-                              "that is decided there would look pending. Make room if the disk of the queues is full, and call "
-                              "again")
+        ends = store._position("dispatched"), store._position("wrote")
+        raise StoreStateError(f"the queues of {store.path} end at log offset {ends[0]}, its log at {ends[1]}, and in "
+                              f"{LOOK_MS} ms dispatch has not come to its end: a transaction that is decided there would look "
+                              "pending. Make room if the disk of the queues is full, and call again")
 
 
 def _topic_bytes(options: Any, topic: object) -> int:
