@@ -135,8 +135,8 @@ def nothing_held(request: pytest.FixtureRequest) -> Iterator[None]:
 
 # Where stores are opened whose syncs mean something; what runs in other processes, and in memory alone, is not seen.
 TRACED = {"batchqueue", "broker", "cleaning", "cli", "compaction", "config", "consumequeue", "consumer", "crash", "delay",
-          "dispatch", "fault", "flush", "hooks", "index", "integrity", "io", "light", "network", "property", "reader", "recovery",
-          "regress", "spark", "statistics", "store", "threads", "timer", "transaction", "waiting", "writer"}
+          "dispatch", "fault", "flush", "hooks", "index", "integrity", "io", "light", "network", "property", "reader",
+          "recovery", "regress", "spark", "statistics", "store", "threads", "timer", "transaction", "waiting", "writer"}
 
 
 @pytest.fixture(autouse=True)

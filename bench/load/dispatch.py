@@ -1,8 +1,8 @@
 """Dispatch alone: a log whose queues and index are lost is dispatched again, by the thread that opens the store.
 
 Only the building of queues and index is timed, not the scan before it and not the sync behind it. Every repetition is a
-process of its own, on files that are in the page cache. parse_share: how much of this CPU time goes into parsing the records, as
-a scan of the same log takes it: that is all that a second thread which parses could save.
+process of its own, on files that are in the page cache. parse_share: how much of this CPU time goes into parsing the records,
+as a scan of the same log takes it: that is all that a second thread which parses could save.
 
     python -m bench.load.dispatch --props full --n 2000000
 """
@@ -59,7 +59,8 @@ def _dispatch(path: Path) -> dict[str, Any]:
     # a process of its own: nobody else sees this
     _building.catch_up = timed                                                              # type: ignore[assignment]
     with MessageStore.open(path) as store:
-        return {"seconds": sum(took), "parse_share": round(parsing / cpu, 3), "messages": sum(store.max_offset(messages.TOPIC, q) for q in range(messages.QUEUES))}
+        messages_there = sum(store.max_offset(messages.TOPIC, q) for q in range(messages.QUEUES))
+        return {"seconds": sum(took), "parse_share": round(parsing / cpu, 3), "messages": messages_there}
 
 
 def main(argv: list[str] | None = None) -> None:

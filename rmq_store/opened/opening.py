@@ -178,7 +178,7 @@ def _load_batches(store: StoreServes, files: ControlFiles, places: Places, optio
     topics = _batch_topics(files, places)
     while True:
         try:
-            load_batch_queues(table, places.batchconsumequeue, size, [name.encode("utf-8", "surrogateescape") for name in topics])
+            load_batch_queues(table, places.batchconsumequeue, size, [os.fsencode(name) for name in topics])
             break
         except StoreRefusesToLoad:
             said, topics = topics, _batch_topics(files, places)
@@ -190,10 +190,8 @@ def _load_batches(store: StoreServes, files: ControlFiles, places: Places, optio
 
 
 def _batch_topics(files: ControlFiles, places: Places) -> frozenset[str]:
-    topics = batch_topics(files, places.root)
-    if topics is None:
-        return frozenset(topic.decode("utf-8", "surrogateescape") for topic in batch_dirs(places.batchconsumequeue))
-    return topics
+    found = batch_topics(files, places.root)
+    return frozenset(os.fsdecode(topic) for topic in batch_dirs(places.batchconsumequeue)) if found is None else found
 
 
 def _find(store: StoreServes, places: Places, options: Options, table: QueueTableOwner, emptied: list[Emptied], clean: bool,
@@ -251,8 +249,7 @@ def _lead_beyond(store: StoreServes, options: Options, queues: Any) -> bool:
 
 
 def _files_lost(store: StoreServes, options: Options, known: int) -> bool:
-    """Whether something leads to files behind the last one, or to a log without files: an open that is allowed to go on takes
-    away what leads there."""
+    """Whether something leads to files that are not there, and an open that continues takes away what leads there."""
     starts = _building.log_recovery(store).starts()
     return not starts or (options.commitlog_loss_accepted and known > starts[-1] + options.segment_size_bytes)
 

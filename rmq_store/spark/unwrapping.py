@@ -6,7 +6,7 @@ taken as often as they have messages, and the columns that differ are made anew.
 """
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from rmq_store.base.io.files import open_regular
@@ -34,10 +34,11 @@ class _Inner(NamedTuple):
 
 
 def unwrapped(batch: Any, piece: Piece, options: ReadOptions, buffers: dict[str, Any]) -> tuple[Any, Sequence[int]]:
-    """`batch`, a record batch of all rows that `buffers` has, with the messages of its inner batches; and which row of `buffers`
-    each of its rows is of. Raises OSError."""
+    """`batch`, a record batch of all rows that `buffers` has, with the messages of its inner batches; and which row of
+    `buffers` each of its rows is of. Raises OSError."""
     flags = memoryview(buffers["sysFlag"]).cast("i")
-    found = {i: messages for i, flag in enumerate(flags) if flag & FLAG_INNER_BATCH and (messages := _messages(piece, buffers, i))}
+    found = {i: messages for i, flag in enumerate(flags)
+             if flag & FLAG_INNER_BATCH and (messages := _messages(piece, buffers, i))}
     if not found:
         return batch, range(len(flags))
     import pyarrow as pa
@@ -75,7 +76,7 @@ def _messages(piece: Piece, buffers: dict[str, Any], i: int) -> list[_Inner]:
 def _column(field: Any, taken: Any, options: ReadOptions, flags: Any, rows: list[int], own: list[_Inner | None]) -> Any:
     import pyarrow as pa
 
-    makers = {
+    makers: dict[str, Callable[[_Inner], Any]] = {
         "queueOffset": lambda m: m.queue_offset, "flag": lambda m: m.flag, "body": lambda m: m.body,
         "bodyCrc": lambda m: body_crc32(m.body), "tags": lambda m: decode_properties(m.properties).get("TAGS"),
         "keys": lambda m: decode_properties(m.properties).get("KEYS"), "properties": lambda m: _properties(m, options)}

@@ -15,7 +15,7 @@ import pytest
 
 from rmq_store.namesrv.routes import Routes
 from rmq_store.remoting import loop as loops
-from rmq_store.remoting.frame import BINARY, Frame, decode, encode
+from rmq_store.remoting.frame import BINARY, Frame, encode
 from rmq_store.remoting.loop import Loop
 from tests.broker.peer import Frames
 

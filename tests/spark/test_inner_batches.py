@@ -26,8 +26,8 @@ def root(tmp_path):
     with make(tmp_path / "s") as store:
         store.put("P", b"first", tags="x")
         fill(store, 30)
-        batch = [{"body": b"a", "flag": 7, "properties": {"TAGS": "red", "n": "1"}}, {"body": b"b", "properties": {"TAGS": "red"}}]
-        store.put_inner_batch("B", batch)
+        store.put_inner_batch("B", [{"body": b"a", "flag": 7, "properties": {"TAGS": "red", "n": "1"}},
+                                    {"body": b"b", "properties": {"TAGS": "red"}}])
     return tmp_path / "s"
 
 
@@ -46,7 +46,8 @@ def test_every_message_is_a_row(root):
 def test_columns_alone_and_every_form_of_properties(root, form):
     found = rows(root, columns="queueOffset,properties", subscribe="B", propertiesFormat=form)
     assert [r["queueOffset"] for r in found] == list(range(len(bodies(30)) + 2))
-    expected = {"map": [("TAGS", "red"), ("n", "1")], "json": '{"TAGS":"red","n":"1"}', "raw": b"TAGS\x01red\x02n\x011\x02"}[form]
+    expected = {"map": [("TAGS", "red"), ("n", "1")], "json": '{"TAGS":"red","n":"1"}',
+                "raw": b"TAGS\x01red\x02n\x011\x02"}[form]
     assert found[-2]["properties"] == expected
     assert {tuple(row) for row in rows(root, columns="topic", subscribePattern="B|Q")} == {("topic",)}
     assert len(rows(root, columns="topic", subscribePattern="B|Q")) == len(bodies(30)) + 2

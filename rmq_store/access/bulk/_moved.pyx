@@ -8,7 +8,8 @@ from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int32_t, int64_t
 from libc.string cimport memcmp, memcpy
 
-from rmq_store.access.bulk._rows cimport ROW_LIGHT_NOT_NEXT, ROW_NOT_BATCHED, Rows, rows_append, rows_begin, rows_check, rows_end
+from rmq_store.access.bulk._rows cimport (ROW_LIGHT_NOT_NEXT, ROW_NOT_BATCHED, Rows, rows_append, rows_begin, rows_check,
+                                          rows_end)
 from rmq_store.access.writer._put cimport StorePut
 from rmq_store.base.io._sync cimport rmq_load
 from rmq_store.codec._layout cimport (CRC_PROPERTY_SIZE, FLAG_BORN_V6, FLAG_INNER_BATCH, FLAG_NEED_UNWRAP, FLAG_STORE_V6,

@@ -24,7 +24,7 @@ cdef struct Lit:
     LightQueues *light              # NULL: it has none, and its properties are the ones here
     const char *properties
     int32_t properties_size
-    int32_t inner                   # messages of an inner batch that gets a new place: INNER_BASE is none of `properties`; else 0
+    int32_t inner                   # messages of an inner batch that gets a new place: `properties` lack INNER_BASE; else 0
 
 cdef struct Rows:
     Turn turn

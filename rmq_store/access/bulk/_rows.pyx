@@ -131,8 +131,8 @@ cdef int _inner(Rows *r, StorePut store, int64_t i) except -1:
     # The i-th record, r.v, is an inner batch and gets a new place: all its properties but INNER_BASE are kept.
     if _lights(&r.v).names != NULL and store.lights.on:
         raise StoreStateError(f"message {r.v.queue_offset} of {PyBytes_FromStringAndSize(r.v.topic, r.v.topic_size).decode()}/"
-                              f"{r.v.queue_id} is an inner batch in light queues, which no put makes: copy the other topics, or "
-                              "the whole store with `rmqstore backup` and `rmqstore restore`")
+                              f"{r.v.queue_id} is an inner batch in light queues, which no put makes: copy the other topics, "
+                              "or the whole store with `rmqstore backup` and `rmqstore restore`")
     cdef bytes kept = delete_property(PyBytes_FromStringAndSize(r.args.properties, r.args.properties_size), b"INNER_BASE")
     r.lit[i].properties, r.lit[i].properties_size = PyBytes_AS_STRING(kept), <int32_t> PyBytes_GET_SIZE(kept)
     r.lit[i].inner = inner_of(&r.v).count

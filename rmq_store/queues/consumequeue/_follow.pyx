@@ -3,8 +3,8 @@
 The log says which queues to look at: a record names its queue and its place there. An entry that is there says in turn that the
 writer's dispatcher has passed its record, so that this and all before it are whole. Of the fields that the dispatcher has in a
 queue, `dirty` means here that it expects entries, `blank_to` up to where, `next_index` how far they have been read, and `limit`
-how many looks in vain are left before the follower looks only now and then. Of a batch queue, whose units say their queue offsets,
-`batch_read` is the place of the next unit.
+how many looks in vain are left before the follower looks only now and then. Of a batch queue, whose units say their queue
+offsets, `batch_read` is the place of the next unit.
 """
 from libc.stdint cimport int32_t, int64_t
 

@@ -196,7 +196,7 @@ class Transactions:
         found = committed_among(store, [half])
         if found:
             half.result = found[half]
-            self._settle(store, half, COMMITTED)
+            self._settle(store, half, COMMITTED, later=half.unsure == FOUND)
         half.unsure = SURE
 
     def _settle_doubt(self, store: "StoreWait", half: Half) -> None:
@@ -220,7 +220,7 @@ class Transactions:
                     if mine and half.state == PENDING and half.unsure == FOUND:
                         if half in records_of:
                             half.result = records_of[half]
-                            self._settle(store, half, COMMITTED)
+                            self._settle(store, half, COMMITTED, later=True)
                         half.unsure = SURE
         for half in halves:
             if half.unsure and half.state == PENDING:
@@ -240,14 +240,15 @@ class Transactions:
 
     # ---- op messages
 
-    def _settle(self, store: "StoreWait", half: Half, state: str, at_once: bool = False) -> None:
-        """It is decided by another record than its op message, which follows: at once in 4.9, in company in 5.x."""
+    def _settle(self, store: "StoreWait", half: Half, state: str, at_once: bool = False, later: bool = False) -> None:
+        """It is decided by another record than its op message, which follows: at once in 4.9, in company in 5.x. later: of an
+        earlier process, with the next round of tend()."""
         options = store.options
         half.state = state
         with self._lock:
             self._unwritten += self._table(store).offsets_of(half)
             size_max = len(self._unwritten) * (len(str(max(self._table(store).seen, 1))) + 1)
-        if at_once or options.compat != "5.x" or size_max >= store.options.transaction_op_size_max_bytes:
+        if at_once or (options.compat != "5.x" and not later) or size_max >= store.options.transaction_op_size_max_bytes:
             try:
                 self.write_ops(store, wait=None if at_once else False)
             except (PutError, StoreStateError, DurabilityError):
@@ -430,10 +431,10 @@ def _wait_for_queues(store: "StoreWait") -> None:
     """What was decided a moment ago is in the queues and the index before they are asked. Raises StoreStateError: a full disk
     holds dispatch up for as long as it is full."""
     if not store.readonly and not store._wait_dispatched(LOOK_MS / 1000):
-        raise StoreStateError(f"the queues of {store.path} end at log offset {store._position('dispatched')}, its log at "
-                              f"{store._position('wrote')}, and in {LOOK_MS} ms dispatch has not come to its end: a transaction "
-                              "that is decided there would look pending. Make room if the disk of the queues is full, and call "
-                              "again")
+        ends = store._position("dispatched"), store._position("wrote")
+        raise StoreStateError(f"the queues of {store.path} end at log offset {ends[0]}, its log at {ends[1]}, and in "
+                              f"{LOOK_MS} ms dispatch has not come to its end: a transaction that is decided there would look "
+                              "pending. Make room if the disk of the queues is full, and call again")
 
 
 def _topic_bytes(options: Any, topic: object) -> int:

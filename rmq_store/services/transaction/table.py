@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from rmq_store.access.reader._message import Message
     from rmq_store.access.waiting._wait import StoreWait
 
-__all__ = ["COMMITTED", "FOUND", "GIVEN_UP", "INTERRUPTED", "PENDING", "ROLLED_BACK", "SETTLED", "SURE", "Half", "Table", "committed_among", "messages_of",
-           "settled_at"]
+__all__ = ["COMMITTED", "FOUND", "GIVEN_UP", "INTERRUPTED", "PENDING", "ROLLED_BACK", "SETTLED", "SURE", "Half", "Table",
+           "committed_among", "messages_of", "settled_at"]
 
 PENDING, COMMITTED, ROLLED_BACK, GIVEN_UP = "pending", "committed", "rolled back", "given up"
 SETTLED = "settled"             # an op message says so; which way, the real queue says
@@ -98,9 +98,9 @@ class Table:
     # ---- reading
 
     def load(self, store: "StoreWait", committed: Callable[[str], int]) -> list[Half]:
-        """From the committed offsets on. Returns the transactions that an op message has decided and that still have half messages
-        to settle. Others may be committed, and their op message missing: they are FOUND. To find their real records takes a
-        look at all messages of their queues since, and whoever uses one looks then."""
+        """From the committed offsets on. Returns the transactions that an op message has decided and that still have half
+        messages to settle. Others may be committed, and their op message missing: they are FOUND. To find their real records
+        takes a look at all messages of their queues since, and whoever uses one looks then."""
         self.op_position = _ops_begin(store, committed)
         found = [(op.queue_offset, op.offset, op_offsets(op), PUT_AGAIN in op.properties)
                  for op in messages_of(store, OP_TOPIC, 0, self.op_position)]
