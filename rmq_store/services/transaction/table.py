@@ -6,10 +6,12 @@ whose op message is missing, because the process was killed in between, is found
 leads to the half message. Thread-safety: the caller's lock.
 """
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from rmq_store.base.io._lock import StoreLock
 from rmq_store.codec._layout import FLAG_TRANSACTION, TRANSACTION_COMMIT
+from rmq_store.events import Event, emit
 from rmq_store.services.transaction.half import (
     CHECKS,
     HALF_TOPIC,
@@ -33,6 +35,7 @@ __all__ = ["COMMITTED", "GIVEN_UP", "PENDING", "ROLLED_BACK", "SETTLED", "Half",
 PENDING, COMMITTED, ROLLED_BACK, GIVEN_UP = "pending", "committed", "rolled back", "given up"
 SETTLED = "settled"             # an op message says so; which way, the real queue says
 _AT_ONCE = 32
+_NO_END = 1 << 63               # above each queue offset
 
 
 class Half:
@@ -96,9 +99,12 @@ class Table:
 
     def load(self, store: "StoreWait", committed: Callable[[str], int]) -> list[Half]:
         """From the committed offsets on. Returns the transactions that were decided and still have half messages to settle."""
-        self.op_position = _ops_begin(store, committed)
+        self.op_position, lost = _ops_of(store, committed)
         found = [(op.queue_offset, op.offset, op_offsets(op), PUT_AGAIN in op.properties)
-                 for op in messages_of(store, OP_TOPIC, 0, self.op_position)]
+                 for op in chain(lost, messages_of(store, OP_TOPIC, 0, self.op_position))]
+        if lost:
+            self.op_position = lost[0].queue_offset
+            emit(Event.OP_QUEUE_LACKS_ENTRIES, path=self.path, count=len(lost))
         self.position, high = _begin(store, HALF_TOPIC, committed)      # behind the look at the ops, which are younger
         self.seen = self.position
         told: dict[int, int] = {}
@@ -246,15 +252,43 @@ def _begin(store: "StoreWait", topic: str, committed: Callable[[str], int]) -> t
     return (offset if low <= offset <= high else low), high
 
 
-def _ops_begin(store: "StoreWait", committed: Callable[[str], int]) -> int:
-    """From which op message on the op queue is read: the committed one, and not behind the first that can settle a half message
-    which is read. An operator can move one offset without the other, and a half queue may have lost its end."""
+def _ops_of(store: "StoreWait", committed: Callable[[str], int]) -> "tuple[int, list[Message]]":
+    """From which op message on the op queue is read, and what stands in its place where a file at its begin is gone.
+
+    It is the committed one, and not behind the first that can settle a half message which is read: an operator can move one
+    offset without the other, and a half queue may have lost its end."""
     begin, _ = _begin(store, OP_TOPIC, committed)
     position, high = _begin(store, HALF_TOPIC, committed)
     if position >= high:
-        return begin
+        return begin, []
     entry = store.raw_entry(HALF_TOPIC, 0, position)
-    return min(begin, _first_behind(store, OP_TOPIC, 0, -1 if entry is None else entry[0]))
+    place = store.min_log_offset if entry is None else entry[0]
+    return (min(begin, _first_behind(store, OP_TOPIC, 0, place if entry is not None else -1)),
+            _lost_ops(store, committed(OP_TOPIC), place))
+
+
+def _lost_ops(store: "StoreWait", begin: int, place: int) -> "list[Message]":
+    """Op messages behind log offset `place` and from queue offset `begin` on that the log has, and their queue has not: its
+    first file is gone, or its only one. Cleaning leaves none: it deletes a file of the queue behind those of the log."""
+    bounds = store._bounds(OP_TOPIC, 0)
+    low, high = bounds or (0, 0)
+    if high == 0 and (bounds is not None or begin > 0):
+        begin, low, end = 0, _NO_END, store.max_log_offset
+    elif begin < low < high and (entry := store.raw_entry(OP_TOPIC, 0, low)) is not None:
+        end = entry[0]
+    else:
+        return []
+    lost, at = [], place
+    while True:
+        record = store._next_record(at, end)
+        if record is None:
+            if at >= store.min_log_offset:
+                return lost
+            at = store.min_log_offset       # deleted meanwhile
+            continue
+        message, at = record[3:]
+        if message is not None and message.topic == OP_TOPIC and begin <= message.queue_offset < low:
+            lost.append(message.copy())
 
 
 def messages_of(store: "StoreWait", topic: str, queue_id: int, begin: int) -> Iterator["Message"]:
