@@ -9,9 +9,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
+from rmq_store.base.io._io import IoTable
 from rmq_store.base.io._lock import StoreLock
+from rmq_store.base.io.files import ControlFiles
 from rmq_store.codec._layout import FLAG_TRANSACTION, TRANSACTION_COMMIT
 from rmq_store.events import Event, emit
+from rmq_store.services.cleaning.removing import removed_queues
 from rmq_store.services.transaction.half import (
     CHECKS,
     HALF_TOPIC,
@@ -278,17 +281,22 @@ def _lost_ops(store: "StoreWait", begin: int, place: int) -> "list[Message]":
         end = entry[0]
     else:
         return []
-    lost, at = [], place
+    return [message.copy() for message in _records(store, place, end)
+            if message.topic == OP_TOPIC and begin <= message.queue_offset < low]
+
+
+def _records(store: "StoreWait", begin: int, end: int) -> Iterator["Message"]:
+    """Messages of the log in [begin, end), also those that no queue leads to. Raises CorruptionError."""
     while True:
-        record = store._next_record(at, end)
-        if record is None:
-            if at >= store.min_log_offset:
-                return lost
-            at = store.min_log_offset       # deleted meanwhile
-            continue
-        message, at = record[3:]
-        if message is not None and message.topic == OP_TOPIC and begin <= message.queue_offset < low:
-            lost.append(message.copy())
+        record = store._next_record(begin, end)
+        if record is not None:
+            message, begin = record[3:]
+            if message is not None:
+                yield message
+        elif begin < store.min_log_offset:
+            begin = store.min_log_offset        # deleted meanwhile, or before the log begins
+        else:
+            return
 
 
 def messages_of(store: "StoreWait", topic: str, queue_id: int, begin: int) -> Iterator["Message"]:
@@ -311,7 +319,8 @@ def settled_at(store: "StoreWait", half: "Message") -> int | None:
 
 def committed_among(store: "StoreWait", halves: Iterable[Half], end: int | None = None) -> dict[Half, "Message"]:
     """Those whose real record is in its queue, with that record. Reads each real queue from the oldest half message on, up to
-    log offset `end`."""
+    log offset `end`; below the place where somebody has deleted the topic, the log in its stead."""
+    removed = removed_queues(ControlFiles(IoTable()), store.path)
     wanted: dict[tuple[str, int], list[Half]] = {}
     for half in halves:
         wanted.setdefault((half.topic, half.queue_id), []).append(half)
@@ -319,7 +328,10 @@ def committed_among(store: "StoreWait", halves: Iterable[Half], end: int | None 
     for (topic, queue_id), here in wanted.items():
         by_place = {offset: half for half in here for _, offset in half.places}
         by_origin = {half.origin: half for half in here}
-        for message in messages_of(store, topic, queue_id, _first_behind(store, topic, queue_id, min(by_place))):
+        deleted = (message for message in _records(store, min(by_place), removed.get((topic, queue_id), 0))
+                   if (message.topic, message.queue_id) == (topic, queue_id))
+        for message in chain(deleted, messages_of(store, topic, queue_id,
+                                                  _first_behind(store, topic, queue_id, min(by_place)))):
             if end is not None and message.offset > end:
                 break
             if message.sys_flag & FLAG_TRANSACTION != TRANSACTION_COMMIT:
