@@ -223,6 +223,24 @@ def test_the_first_timer_message_on_a_full_disk(tmp_path, kind, path):
         assert bodies(s, "T", 1) == [b"stored"]
 
 
+def test_a_clock_that_jumps_forward_and_back(tmp_path):
+    """The wheel does not turn back, as docs/timers.md says."""
+    clock = Clock()
+    with clock.open(tmp_path / "s") as s:
+        s.put("T", b"there is a wheel", deliver_at=NOW + 1000)
+        taken(s, 1)
+        clock.set(NOW + 3_600_000)
+        read_to(s, NOW + 3_600_000)
+        clock.set(NOW + 2000)
+        s.put("T", b"early", deliver_at=NOW + 1_800_000)
+        assert bodies(s, "T", 2) == [b"there is a wheel", b"early"]
+    with Clock(NOW + 3000).open(tmp_path / "s") as s:
+        s.put("T", b"early too", deliver_at=NOW + 1_800_000)
+        s.put("T", b"in its time", deliver_at=NOW + 3_700_000)
+        taken(s, 4)
+        assert bodies(s, "T", 3)[2:] == [b"early too"] and pending(s) == 1
+
+
 def test_a_clock_before_1970(tmp_path):
     """Its times are below 0: no slot is there, and an index from one lay before the wheel."""
     clock = Clock(-5000)
