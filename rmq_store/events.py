@@ -161,6 +161,9 @@ class Event(Enum):
         "message was moved to TRANS_CHECK_MAX_TIME_TOPIC")
     HALF_MESSAGES_ODD = "transaction", _WARNING, (
         "skipped %(count)d half messages of %(path)s that have no real topic and queue: they stay in RMQ_SYS_TRANS_HALF_TOPIC")
+    OP_QUEUE_LACKS_ENTRIES = "transaction", _WARNING, (
+        "the op queue of %(path)s lacks its first entries: the store read %(count)d op messages from the log instead; "
+        "rmqstore repair makes the queue again")
 
     # cleaning
     LOG_FILES_DELETED = "cleaning", _INFO, (

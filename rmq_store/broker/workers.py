@@ -62,7 +62,7 @@ class Workers:
                 return
             try:
                 found[0]()
-            except Exception:
+            except BaseException:       # sys.exit() of a put hook, too: the others need the thread
                 logging.getLogger("rmq_store.broker").exception("a job of the broker failed")
             with self._lock:
                 self._bytes -= found[1]

@@ -72,7 +72,7 @@ def _with_time(properties: Mapping[str, str] | bytes | None, deliver_at: object,
     if delay is not None:
         if isinstance(delay, bool) or not isinstance(delay, int | float) or not 0 <= delay < math.inf:
             raise MessageIllegal(f"delay is {delay!r}: give seconds, 0 or more")
-        known["TIMER_DELAY_MS"] = str(min(round(delay * 1000), _MS_MAX))
+        known["TIMER_DELAY_MS"] = str(round(min(delay * 1000, _MS_MAX)))      # 1e308 s are inf ms
     else:
         if not isinstance(deliver_at, int):
             deliver_at = _ms(deliver_at)
@@ -132,6 +132,8 @@ def timer_rewrite(topic: str, queue_id: int, properties: bytes, *, now: int, pre
         raise WheelTimerMsgIllegal(exceeds("delay", f"{deliver - now} ms", max_delay_sec * 1000,
                                            "deliver it earlier, or raise timer_max_delay_sec"))
     out = deliver - precision_ms if deliver % precision_ms == 0 else deliver // precision_ms * precision_ms
+    if out < 0:
+        raise WheelTimerMsgIllegal(f"the slot of the message is at {out} ms since 1970, as the clock says {now} ms: set the clock")
     known |= {"TIMER_OUT_MS": str(out), "REAL_TOPIC": topic, "REAL_QID": str(queue_id)}
     # Values that came out of stored bytes may hold 0x01, which a put would refuse in a mapping and a record can hold.
     joined = "\x02".join(f"{name}\x01{value}" for name, value in known.items())

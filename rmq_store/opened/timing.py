@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from rmq_store.base.io._lock import StoreLock
 from rmq_store.codec.timer import BROKER_NAME, RECALL_BODY, RECALL_TAG, recall_handle, recall_message
-from rmq_store.errors import WheelTimerMsgIllegal
+from rmq_store.errors import DiskFull, WheelTimerMsgIllegal
 from rmq_store.opened.hooking import StoreHooks
 from rmq_store.services.timer.listing import PendingTimer, pending_timers
 from rmq_store.services.timer.service import TimerService, load_check, mark
@@ -61,11 +61,19 @@ class StoreTimers(StoreHooks):
 
     def _admit_timer(self, time_ms: int) -> None:
         """What a put asks before it stores a timer message: the service runs, and the slot has room."""
+        try:
+            self._begin_timer()
+        except OSError as error:
+            if error.errno not in DiskFull.codes or isinstance(error, DiskFull):
+                raise
+            raise DiskFull(error.errno, "making the files of timer messages of", error.filename or self.path) from error
+        if self._timer is not None:
+            self._timer.admit(time_ms)
+
+    def _begin_timer(self) -> None:
         if not self._timer_serves:
             mark(self._files, self.path)
-            return
-        if self._timer is None:
+        elif self._timer is None:
             with self._options_lock:
                 if self._timer is None:
                     self._timer = TimerService(self, self._files)
-        self._timer.admit(time_ms)

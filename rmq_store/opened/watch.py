@@ -64,10 +64,11 @@ class Watch:
                 self._failed.pop(name, None)
             except StoreStateError:
                 return False            # it closes
-            except Exception as error:          # of whatever kind: the other tasks continue, and so does this thread
-                if self._failed.get(name) != str(error):        # said once, not every ten seconds
-                    self._failed[name] = str(error)
-                    emit(Event.TASK_FAILED, task=name, path=store.path, error=str(error))
+            except BaseException as error:      # of whatever kind, also of a put hook: the other tasks and this thread continue
+                text = str(error) if isinstance(error, Exception) else repr(error)
+                if self._failed.get(name) != text:      # said once, not every ten seconds
+                    self._failed[name] = text
+                    emit(Event.TASK_FAILED, task=name, path=store.path, error=text)
             self._due[i] = time.monotonic() + ms / 1000
             del store
         return True

@@ -86,17 +86,19 @@ def test_what_cannot_be_read_is_said_once_and_told_later(store, monkeypatch, cap
     assert [m.queue_offset for m in got] == [0, 1] and said() == ["telling listeners of messages"]
 
 
-def test_a_listener_that_raises_is_called_for_the_next(store, caplog):
-    got = []
+@pytest.mark.parametrize("error", [RuntimeError("mine"), SystemExit(1), KeyboardInterrupt()])
+def test_a_listener_that_raises_is_called_for_the_next(store, caplog, error):
+    got, other = [], []
 
     def listener(message):
         got.append(message.queue_offset)
-        raise RuntimeError("mine")
+        raise error
 
     store.add_arriving_listener(listener, each_message=True)
+    store.add_arriving_listener(lambda message: other.append(message.queue_offset), each_message=True)
     store.put_many("T", [b"x"] * 3)
-    until(lambda: len(got) == 3)
-    assert got == [0, 1, 2]
+    until(lambda: len(other) == 3)
+    assert got == other == [0, 1, 2]
     until(lambda: sum("a message-arriving listener raised" in r.message for r in caplog.records) == 3)
 
 

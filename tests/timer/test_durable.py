@@ -39,7 +39,7 @@ def test_what_is_cut_from_the_timer_log_is_copied_first(tmp_path, damage, caplog
     assert [r.event for r in caplog.records if r.name == "rmq_store.timer"] == ["TIMER_LOG_CUT"]
 
 
-@pytest.mark.parametrize(("at", "bit"), [(35, 0), (34, 0), (39, 0), (24, 6), (25, 5), (15, 2), (15, 1), (10, 6), (43, 0), (51, 0)])
+@pytest.mark.parametrize(("at", "bit"), [(35, 0), (34, 0), (39, 0), (24, 6), (25, 5), (15, 2), (15, 1), (10, 6), (51, 0)])
 def test_one_wrong_bit_of_a_unit_loses_no_message(tmp_path, at, bit):
     """Of the log offset, the size, the delay, the flags, the way back, the topic, the checksum. verify finds it, and it changes
     neither which messages wait nor when they come."""

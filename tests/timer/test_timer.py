@@ -1,6 +1,7 @@
 """Timer messages: delivered when due, once, to the real queue; restarts, recall, rolls, flow control, bad input."""
 import base64
 import datetime
+import errno
 import os
 import struct
 import zlib
@@ -9,7 +10,7 @@ import pytest
 
 from rmq_store import errors
 from rmq_store.status import PutStatus
-from tests.timer.clock import NOW, TIMER, Clock, bodies, late, read_to, taken, until
+from tests.timer.clock import NOW, TIMER, Clock, bodies, late, pending, read_to, taken, until
 
 
 @pytest.mark.parametrize("mode", [{}, {"write_path": "pool", "commit_interval_max_ms": 0}, {"flush_mode": "sync"}])
@@ -57,7 +58,7 @@ def test_the_files_have_rocketmqs_layout(tmp_path):
         read_to(s, NOW)
     log = (tmp_path / "s" / "timerlog" / f"{0:020d}").read_bytes()
     assert len(log) == 4096
-    unit, seal = struct.Struct(">iqiqiqiiii"), 0x554E4954     # the last 8 bytes are reserved in RocketMQ, which never reads them
+    unit, seal = struct.Struct(">iqiqiqiiii"), 0x554E4954     # in 8 bytes that RocketMQ reserves and never reads
     first_crc, second_crc = (zlib.crc32(log[at:at + 44]) & 0x7FFFFFFF for at in (0, 52))
     assert unit.unpack_from(log, 0) == (52, -1, 1, NOW, 3000, first.offset, first.size, ord("T"), seal, first_crc)
     assert unit.unpack_from(log, 52) == (52, 0, 1, NOW, 3000, second.offset, second.size, ord("T"), seal, second_crc)
@@ -164,7 +165,7 @@ def test_past_times_and_wrong_ones(tmp_path):
     with clock.open(tmp_path / "s", timer_max_delay_sec=100) as s:
         assert s.put("T", b"now", deliver_at=NOW).queue_offset == 0 and s.put("T", b"now", delay=0).queue_offset == 1
         assert s.wait_for_message("T", 0, 1, 60) and not (tmp_path / "s" / "timerlog").exists()
-        for wrong in ({"delay": 101}, {"deliver_at": NOW + 100_001}):
+        for wrong in ({"delay": 101}, {"deliver_at": NOW + 100_001}, {"delay": 1e308}, {"delay": 10**400}):
             with pytest.raises(errors.WheelTimerMsgIllegal, match="timer_max_delay_sec") as refused:
                 s.put("T", b"", **wrong)
             assert refused.value.status is PutStatus.WHEEL_TIMER_MSG_ILLEGAL
@@ -203,3 +204,53 @@ def test_no_message_is_delivered_to_a_topic_of_delivery(tmp_path, caplog, itself
         assert s.max_offset(TIMER, 0) == 3 and s.max_offset("SCHEDULE_TOPIC_XXXX", 0) == 0
         with pytest.raises(errors.MessageIllegal, match="never delivered"):
             s.put("SCHEDULE_TOPIC_XXXX", b"", delay=5)
+
+
+@pytest.mark.parametrize(("kind", "path"), [("mkdir", "timerlog"), ("open", "timercheck"), ("ftruncate", "timerwheel")])
+def test_the_first_timer_message_on_a_full_disk(tmp_path, kind, path):
+    """As a put that finds no room for its file; when there is some, the next one begins the service."""
+    clock = Clock()
+    with clock.open(tmp_path / "s") as s:
+        clock.io.fail(kind, 1, errno.ENOSPC, path=path, sticky=True)
+        with pytest.raises(errors.DiskFull, match=f"making the files of timer messages of .*{tmp_path.name}"):
+            s.put("T", b"refused", delay=5)
+        with pytest.raises(errors.DiskFull):
+            s.put_many("T", [b"refused"], delay=5)
+        clock.io.clear()
+        s.put("T", b"stored", delay=5)
+        taken(s, 1)
+        clock.set(NOW + 6000)
+        assert bodies(s, "T", 1) == [b"stored"]
+
+
+def test_a_clock_that_jumps_forward_and_back(tmp_path):
+    """The wheel does not turn back, as docs/timers.md says."""
+    clock = Clock()
+    with clock.open(tmp_path / "s") as s:
+        s.put("T", b"there is a wheel", deliver_at=NOW + 1000)
+        taken(s, 1)
+        clock.set(NOW + 3_600_000)
+        read_to(s, NOW + 3_600_000)
+        clock.set(NOW + 2000)
+        s.put("T", b"early", deliver_at=NOW + 1_800_000)
+        assert bodies(s, "T", 2) == [b"there is a wheel", b"early"]
+    with Clock(NOW + 3000).open(tmp_path / "s") as s:
+        s.put("T", b"early too", deliver_at=NOW + 1_800_000)
+        s.put("T", b"in its time", deliver_at=NOW + 3_700_000)
+        taken(s, 4)
+        assert bodies(s, "T", 3)[2:] == [b"early too"] and pending(s) == 1
+
+
+def test_a_clock_before_1970(tmp_path):
+    """Its times are below 0: no slot is there, and an index from one lay before the wheel."""
+    clock = Clock(-5000)
+    with clock.open(tmp_path / "s") as s:
+        with pytest.raises(errors.WheelTimerMsgIllegal, match="set the clock"):
+            s.put("T", b"", delay=5)
+        s.put("T", b"stored", delay=10)
+        taken(s, 1)
+        assert pending(s) == 1
+        clock.set(6000)
+        assert bodies(s, "T", 1) == [b"stored"]
+    with Clock(-5000).open(tmp_path / "s") as s:
+        assert bodies(s, "T", 1) == [b"stored"]

@@ -9,6 +9,7 @@ from rmq_store import MessageStore, errors
 from rmq_store.base.io.threads import start_thread
 from rmq_store.services.transaction import checking
 from rmq_store.services.transaction.table import INTERRUPTED
+from tests.soon import until
 
 SMALL = {"segment_size_bytes": 1 << 20, "index_slots": 100, "index_entries_max": 1000}
 HALF, OP, GIVEN_UP = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC", "TRANS_CHECK_MAX_TIME_TOPIC"
@@ -25,7 +26,7 @@ class Producer:
 
     def __call__(self, transaction):
         self.asked.append((transaction.id, transaction.checks, bytes(transaction.message.body)))
-        if isinstance(self.answer, Exception):
+        if isinstance(self.answer, BaseException):
             raise self.answer
         return self.answer
 
@@ -65,7 +66,8 @@ def test_the_group_decides(store, answer, state, stored):
     assert transaction.state == state and bodies(store, "T") == stored and store.transactions() == []
 
 
-@pytest.mark.parametrize("answer", ["unknown", None, "yes", KeyError("lost")])
+@pytest.mark.parametrize("answer", ["unknown", None, "yes", KeyError("lost"), SystemExit(1),
+                                    KeyboardInterrupt()])
 def test_unknown_is_asked_again(store, answer, caplog):
     producer = Producer(store, answer)
     transaction = store.prepare("T", b"1", group="P")
@@ -198,6 +200,27 @@ def test_the_thread_asks_and_a_callback_may_close_the_store(tmp_path):
     assert not threads[0].is_alive()
     with MessageStore.open(tmp_path, **SMALL) as store:
         assert len(store.transactions()) == 1 and bodies(store, "T") == []
+
+
+def test_a_put_hook_that_ends_a_thread_of_the_store_does_not(tmp_path, caplog):
+    """sys.exit() in a hook: the threads that check, and that write op messages, are not the program's to end."""
+    put, stop = threading.Event(), True
+
+    def hook(message):
+        if stop and message.topic in (HALF, OP) and threading.current_thread() is not threading.main_thread():
+            put.set()
+            raise SystemExit(1)
+
+    with MessageStore.open(tmp_path, transaction_timeout_ms=1, transaction_check_interval_ms=1, transaction_op_interval_ms=1,
+                           **SMALL) as store:
+        store.add_put_hook(hook)
+        transaction = store.prepare("T", b"1", group="P")
+        store.prepare("T", b"2", group="other").commit()
+        until(lambda: any(r.getMessage().endswith("SystemExit(1)") for r in caplog.records))
+        store.on_check("P", lambda transaction: "commit")
+        until(lambda: "CHECK_FAILED" in {getattr(r, "event", "") for r in caplog.records})
+        stop = False
+        until(lambda: transaction.state == "committed" and store._transactions._unwritten == [])
 
 
 def test_wrong_callbacks(store):

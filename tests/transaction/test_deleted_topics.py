@@ -1,7 +1,7 @@
 """An operator deletes a system topic, whose queue begins at offset 0 again: no transaction is taken for another one."""
 import pytest
 
-from rmq_store import MessageStore
+from rmq_store import MessageStore, errors
 
 SMALL = {"segment_size_bytes": 1 << 20, "index_slots": 100, "index_entries_max": 1000}
 HALF, OP, GROUP = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC", "CID_RMQ_SYS_TRANS"
@@ -59,3 +59,26 @@ def test_the_op_queue_begins_again(tmp_path):
         assert store.offsets.query(GROUP, OP, 0) == 0
     with opened(tmp_path) as store:
         assert ids(store) == [kept.id]
+
+
+@pytest.mark.parametrize("told", [False, True])
+def test_the_topic_of_what_was_committed_is_deleted(tmp_path, monkeypatch, told):
+    """The record in the log is the decision, though no queue leads to it. told: the op message is there, too."""
+    with opened(tmp_path) as store:
+        before = store.prepare("T", b"pending", group="P")
+        done = store.prepare("T", b"committed", group="P")
+        back = store.prepare("T", b"rolled back", group="P")
+        back.rollback()
+        done.commit()
+        assert store.wait_dispatched(30)
+        store.delete_topics("T")
+        store.prepare("T", b"young", group="P").commit()
+        if not told:
+            monkeypatch.setattr(store._transactions, "tend", lambda store: None)
+    with opened(tmp_path) as store:
+        assert ids(store) == [before.id]
+        states = [store.transaction_by_id(t.id).state for t in (before, done, back)]
+        assert states == ["pending", "committed", "rolled back"]
+        with pytest.raises(errors.TransactionDecided):
+            store.transaction_by_id(done.id).rollback()
+        assert store.wait_dispatched(30) and [bytes(m.body) for m in store.get("T", 0, 0)] == [b"young"]

@@ -1,4 +1,6 @@
 """Stores that a broker has left: golden ones with raw transaction flags, and half queues as its code leaves them."""
+import os
+
 import pytest
 
 from rmq_store import MessageStore, errors
@@ -134,6 +136,33 @@ def test_what_was_rolled_back_stays_so_when_cleaning_deletes_an_older_half_messa
         assert [row.id for row in store.transactions()] == [kept.id]
         store.transaction_by_id(kept.id).commit()
         assert store.wait_dispatched(30) and [bytes(m.body) for m in store.scan("T")] == [b"kept"]
+
+
+@pytest.mark.parametrize("instead", ["nothing", "fifo", "link", "directory"])
+@pytest.mark.parametrize("size", [200, 2000])
+def test_what_was_rolled_back_stays_so_without_the_first_file_of_the_op_queue(tmp_path, caplog, size, instead):
+    """After a clean close no entry is looked at. A queue that begins with a later file looks like one that was cleaned, and one
+    without a file like a new one."""
+    options = {**SMALL, "consumequeue_file_size_bytes": size, "compat": "4.9"}
+    with MessageStore.open(tmp_path, **options) as store:
+        kept = store.prepare("T", b"kept", group="P")
+        for i in range(14):
+            transaction = store.prepare("T", b"rolled back", group="P")
+            transaction.rollback() if i % 3 else transaction.commit()
+        store.put("X", b"the newest message has its entry")
+    first = tmp_path / "consumequeue" / OP / "0" / f"{0:020d}"
+    assert (first.parent / f"{200:020d}").exists() == (size == 200)
+    first.unlink()
+    if instead == "fifo":
+        os.mkfifo(first)
+    elif instead == "link":
+        first.symlink_to("/nonexistent")
+    elif instead == "directory":
+        first.mkdir()
+    for _ in range(2):      # as long as the queue is not repaired
+        with MessageStore.open(tmp_path, **options) as store:
+            assert [row.id for row in store.transactions()] == [kept.id]
+    assert f"lacks its first entries: the store read {10 if size == 200 else 14} op messages" in caplog.text
 
 
 def test_a_reader_that_follows_sees_what_is_decided(tmp_path):

@@ -136,5 +136,5 @@ class Listeners:
 def _call(listener: Callable[..., object], *arguments: object) -> None:
     try:
         listener(*arguments)
-    except Exception:
+    except BaseException:       # sys.exit() too: the thread is that of all listeners
         logging.getLogger("rmq_store.waiting").exception("a message-arriving listener raised")

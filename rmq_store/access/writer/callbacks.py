@@ -13,11 +13,15 @@ __all__ = ["Callbacks", "call_now"]
 
 
 def call_now(callback: Callable[[Any], object], future: Any) -> None:
-    """Logs what the callback raises."""
+    """Logs what the callback raises, but for what ends the caller's own thread."""
     try:
         callback(future)
     except Exception:
-        logging.getLogger("rmq_store.flush").exception("a callback of put_async raised")
+        _say_raised()
+
+
+def _say_raised() -> None:
+    logging.getLogger("rmq_store.flush").exception("a callback of put_async raised")
 
 
 class Callbacks:
@@ -45,7 +49,10 @@ class Callbacks:
         except BlockingIOError:
             pass
         for f, callback in self.waited.take():
-            call_now(callback, f)
+            try:
+                callback(f)
+            except BaseException:       # sys.exit() too: the thread is that of all callbacks
+                _say_raised()
 
     def wake(self) -> None:
         if self.fd >= 0:

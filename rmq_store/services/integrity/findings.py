@@ -43,7 +43,7 @@ KINDS: dict[str, Kind] = {
     "index_chain": Kind("finding", "An index entry names the wrong previous entry of its slot."),
     "index_slot": Kind("finding", "A slot of the index does not point to its newest entry."),
     "index_header": Kind("finding", "A field in the header of an index file does not fit the entries."),
-    "timer_unit": Kind("finding", "A unit of the timer log is damaged or missing: the next open makes it again from its queue."),
+    "timer_unit": Kind("finding", "A unit of the timer log is damaged or missing: the next open makes it from its queue."),
     "manifest_damaged": Kind("finding", "A manifest cannot be read."),
     "checkpoint": Kind("finding", "The checkpoint is missing, has a wrong size, or is ahead of the log."),
     "config_file": Kind("finding", "A file under config/ and its `.bak` cannot be read."),

@@ -48,7 +48,7 @@ def timer_findings(files: ControlFiles, root: str) -> Iterator[Finding]:
                 return
     if position < end:
         yield Finding("timer_unit", SEVERITY["timer_unit"], directory, offset=position, size=end - position,
-                      detail=f"a file is missing, and config/timercheck counts units up to {end}: if it is the last one, {CURE}")
+                      detail=f"a file is missing, and config/timercheck counts units up to {end}: if it is the last, {CURE}")
 
 
 def _file_size(directory: str, starts: list[int]) -> int:

@@ -120,6 +120,8 @@ cdef extern from * nogil:
     void put64(unsigned char *p, int64_t v)
 
 
+# The wall clock in ms, as the wheel counts it: no slot lies before the second one. A clock before 1970 stands there.
+cdef int64_t wheel_clock(Wheel *t) noexcept nogil
 cdef unsigned char *wheel_slot(Wheel *t, int64_t time_ms) noexcept nogil
 cdef bint wheel_holds(Wheel *t, int64_t time_ms) noexcept nogil
 cdef void wheel_clear(Wheel *t, int64_t time_ms) noexcept nogil

@@ -22,8 +22,14 @@ cdef enum:
 
 # ---- wheel
 
+cdef int64_t wheel_clock(Wheel *t) noexcept nogil:
+    cdef int64_t now = t.io.wall_ms(t.io.ctx)
+    return now if now > t.precision else t.precision
+
+
 cdef unsigned char *wheel_slot(Wheel *t, int64_t time_ms) noexcept nogil:
-    return t.slots + time_ms // t.precision % WHEEL_SLOTS * SLOT_SIZE
+    cdef int64_t i = time_ms // t.precision % WHEEL_SLOTS
+    return t.slots + (i if i >= 0 else i + WHEEL_SLOTS) * SLOT_SIZE
 
 
 cdef bint wheel_holds(Wheel *t, int64_t time_ms) noexcept nogil:

@@ -33,7 +33,7 @@ from rmq_store.services.timer._timerlog cimport (AT_DELAY, AT_ENTERED, AT_MAGIC,
                                                  AT_TOPIC, LOG_UNIT, MAGIC_DEFAULT, MAGIC_DELETE, MAGIC_ROLL, SLOT_SIZE,
                                                  TOPICS_MAX, WHEEL_PAGE, WHEEL_PAGES, WHEEL_SLOTS, Counted, TopicCount,
                                                  Wheel, be32, be64, put32, put64, timerlog_append, timerlog_close,
-                                                 timerlog_scan, wheel_holds, wheel_revise, wheel_slot)
+                                                 timerlog_scan, wheel_clock, wheel_holds, wheel_revise, wheel_slot)
 
 cdef extern from * nogil:
     """
@@ -81,7 +81,7 @@ cdef int _enqueue(Wheel *t, const RecordView *v, int64_t physical, int32_t size,
     cdef unsigned char[LOG_UNIT] u
     cdef const char *text = NULL
     cdef Py_ssize_t n = 0
-    cdef int64_t due = 0, where = 0, now = t.io.wall_ms(t.io.ctx) // t.precision * t.precision
+    cdef int64_t due = 0, where = 0, now = wheel_clock(t) // t.precision * t.precision
     cdef int32_t magic = MAGIC_DEFAULT
     cdef int rc
     if not find_property(v.properties, v.properties_size, b"TIMER_OUT_MS", 12, &text, &n) or deliver_number(text, n, &due) < 0:
@@ -192,12 +192,12 @@ cdef void *_run(void *arg) noexcept nogil:
     cdef int rc
     while rmq_load32(&t.d.stop) == 0:
         hub_take(t.d.hub, some, 4)
-        now = t.io.wall_ms(t.io.ctx) // t.precision * t.precision
+        now = wheel_clock(t) // t.precision * t.precision
         behind = now - t.read_ms > WHEEL_SLOTS // 2 * t.precision      # the clock was set: the wheel has to turn first
         seen = rmq_load(&t.d.log.dispatched) >= t.once.until
         rc = 0 if behind else _take(t)
         if rc == 0:
-            rc = _turn(t, t.io.wall_ms(t.io.ctx) // t.precision * t.precision)
+            rc = _turn(t, wheel_clock(t) // t.precision * t.precision)
         if rmq_load32(&t.d.stop) != 0:
             break
         if rc == 0 and not behind and seen and t.read_ms >= t.once.until_ms:
@@ -208,7 +208,7 @@ cdef void *_run(void *arg) noexcept nogil:
             deliver_sleep(&t.d, -1 if rmq_load32(&t.d.log.fence) != 0 or rmq_load32(&t.dead) != 0 else DELIVER_RETRY_MS)
         elif not behind:
             deliver_sleep(&t.d, -1 if rmq_load(&t.pending) == 0
-                          else t.precision - t.io.wall_ms(t.io.ctx) % t.precision)
+                          else t.precision - wheel_clock(t) % t.precision)
     return NULL
 
 
@@ -255,12 +255,12 @@ cdef class TimerWheel(DeliveryThread):
     cdef int _load(self, int64_t known_ms, int64_t known_end, int64_t known_offset, int64_t mark, again) except -1:
         # Wheel and positions, from the files.
         cdef Wheel *t = self.wheel
-        cdef int64_t last = -1, now = t.io.wall_ms(t.io.ctx) // t.precision * t.precision
+        cdef int64_t last = -1, now = wheel_clock(t) // t.precision * t.precision
         cdef int rc
         if known_ms == 0 and t.limit == 0:
             known_ms = now          # nothing waits in the wheel
         t.first_ms = known_ms
-        t.base_ms = t.read_ms = max(known_ms // t.precision * t.precision, now - WHEEL_SLOTS // 2 * t.precision)
+        t.base_ms = t.read_ms = max(known_ms // t.precision * t.precision, now - WHEEL_SLOTS // 2 * t.precision, t.precision)
         t.loaded_end = INT64_MAX
         with nogil:
             rc = timerlog_scan(t, known_ms, known_end, &last)

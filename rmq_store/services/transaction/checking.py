@@ -85,7 +85,7 @@ class Checker:
                 self.round(store, int(time.time() * 1000))
             except StoreStateError:
                 return          # it closes
-            except Exception as error:      # of whatever kind: the next round tries again
+            except BaseException as error:      # of whatever kind: the next round tries again
                 emit(Event.TASK_FAILED, task="checking transactions", path=self._path, error=str(error))
 
     def round(self, store: "StoreWait", now: int) -> int:
@@ -105,7 +105,7 @@ class Checker:
                 continue
             except (StoreStateError, DurabilityError):      # of the store: no other transaction fares better
                 raise
-            except Exception as error:      # of this one, for example a hook's: the others are asked all the same
+            except BaseException as error:      # of this one, for example a hook's: the others are asked all the same
                 count += 1
                 _say_failed(half, error)
         return count
@@ -141,7 +141,7 @@ class Checker:
             answer = callback(transaction)
             if answer not in _ANSWERS:
                 raise illegal("answer", answer, "return 'commit', 'rollback' or 'unknown'")
-        except Exception as error:
+        except BaseException as error:      # sys.exit() too: the thread is that of all groups
             _say_failed(half, error)
             return
         state = _ANSWERS[answer]
@@ -152,5 +152,5 @@ class Checker:
                 pass
 
 
-def _say_failed(half: Half, error: Exception) -> None:
+def _say_failed(half: Half, error: BaseException) -> None:
     emit(Event.CHECK_FAILED, id=half.id, group=half.group, checks=half.checks, error=f"{type(error).__name__}: {error}")

@@ -6,10 +6,15 @@ whose op message is missing, because the process was killed in between, is found
 leads to the half message. Thread-safety: the caller's lock.
 """
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
+from rmq_store.base.io._io import IoTable
 from rmq_store.base.io._lock import StoreLock
+from rmq_store.base.io.files import ControlFiles
 from rmq_store.codec._layout import FLAG_TRANSACTION, TRANSACTION_COMMIT
+from rmq_store.events import Event, emit
+from rmq_store.services.cleaning.removing import removed_queues
 from rmq_store.services.transaction.half import (
     CHECKS,
     HALF_TOPIC,
@@ -35,6 +40,7 @@ SETTLED = "settled"             # an op message says so; which way, the real que
 # Of a half message that an open found: an earlier process may have committed it. Of one whose commit was interrupted here.
 SURE, FOUND, INTERRUPTED = 0, 1, 2
 _AT_ONCE = 32
+_NO_END = 1 << 63               # above each queue offset
 
 
 class Half:
@@ -101,9 +107,12 @@ class Table:
         """From the committed offsets on. Returns the transactions that an op message has decided and that still have half
         messages to settle. Others may be committed, and their op message missing: they are FOUND. To find their real records
         takes a look at all messages of their queues since, and whoever uses one looks then."""
-        self.op_position = _ops_begin(store, committed)
+        self.op_position, lost = _ops_of(store, committed)
         found = [(op.queue_offset, op.offset, op_offsets(op), PUT_AGAIN in op.properties)
-                 for op in messages_of(store, OP_TOPIC, 0, self.op_position)]
+                 for op in chain(lost, messages_of(store, OP_TOPIC, 0, self.op_position))]
+        if lost:
+            self.op_position = lost[0].queue_offset
+            emit(Event.OP_QUEUE_LACKS_ENTRIES, path=self.path, count=len(lost))
         self.position, high = _begin(store, HALF_TOPIC, committed)      # behind the look at the ops, which are younger
         self.seen = self.position
         told: dict[int, int] = {}
@@ -252,15 +261,48 @@ def _begin(store: "StoreWait", topic: str, committed: Callable[[str], int]) -> t
     return (offset if low <= offset <= high else low), high
 
 
-def _ops_begin(store: "StoreWait", committed: Callable[[str], int]) -> int:
-    """From which op message on the op queue is read: the committed one, and not behind the first that can settle a half message
-    which is read. An operator can move one offset without the other, and a half queue may have lost its end."""
+def _ops_of(store: "StoreWait", committed: Callable[[str], int]) -> "tuple[int, list[Message]]":
+    """From which op message on the op queue is read, and what stands in its place where a file at its begin is gone.
+
+    It is the committed one, and not behind the first that can settle a half message which is read: an operator can move one
+    offset without the other, and a half queue may have lost its end."""
     begin, _ = _begin(store, OP_TOPIC, committed)
     position, high = _begin(store, HALF_TOPIC, committed)
     if position >= high:
-        return begin
+        return begin, []
     entry = store.raw_entry(HALF_TOPIC, 0, position)
-    return min(begin, _first_behind(store, OP_TOPIC, 0, -1 if entry is None else entry[0]))
+    place = store.min_log_offset if entry is None else entry[0]
+    return (min(begin, _first_behind(store, OP_TOPIC, 0, place if entry is not None else -1)),
+            _lost_ops(store, committed(OP_TOPIC), place))
+
+
+def _lost_ops(store: "StoreWait", begin: int, place: int) -> "list[Message]":
+    """Op messages behind log offset `place` and from queue offset `begin` on that the log has, and their queue has not: its
+    first file is gone, or its only one. Cleaning leaves none: it deletes a file of the queue behind those of the log."""
+    bounds = store._bounds(OP_TOPIC, 0)
+    low, high = bounds or (0, 0)
+    if high == 0 and (bounds is not None or begin > 0):
+        begin, low, end = 0, _NO_END, store.max_log_offset
+    elif begin < low < high and (entry := store.raw_entry(OP_TOPIC, 0, low)) is not None:
+        end = entry[0]
+    else:
+        return []
+    return [message.copy() for message in _records(store, place, end)
+            if message.topic == OP_TOPIC and begin <= message.queue_offset < low]
+
+
+def _records(store: "StoreWait", begin: int, end: int) -> Iterator["Message"]:
+    """Messages of the log in [begin, end), also those that no queue leads to. Raises CorruptionError."""
+    while True:
+        record = store._next_record(begin, end)
+        if record is not None:
+            message, begin = record[3:]
+            if message is not None:
+                yield message
+        elif begin < store.min_log_offset:
+            begin = store.min_log_offset        # deleted meanwhile, or before the log begins
+        else:
+            return
 
 
 def messages_of(store: "StoreWait", topic: str, queue_id: int, begin: int) -> Iterator["Message"]:
@@ -283,7 +325,8 @@ def settled_at(store: "StoreWait", half: "Message") -> int | None:
 
 def committed_among(store: "StoreWait", halves: Iterable[Half], end: int | None = None) -> dict[Half, "Message"]:
     """Those whose real record is in its queue, with that record. Reads each real queue from the oldest half message on, up to
-    log offset `end`."""
+    log offset `end`; below the place where somebody has deleted the topic, the log in its stead."""
+    removed = removed_queues(ControlFiles(IoTable()), store.path)
     wanted: dict[tuple[str, int], list[Half]] = {}
     for half in halves:
         wanted.setdefault((half.topic, half.queue_id), []).append(half)
@@ -291,7 +334,10 @@ def committed_among(store: "StoreWait", halves: Iterable[Half], end: int | None 
     for (topic, queue_id), here in wanted.items():
         by_place = {offset: half for half in here for _, offset in half.places}
         by_origin = {half.origin: half for half in here}
-        for message in messages_of(store, topic, queue_id, _first_behind(store, topic, queue_id, min(by_place))):
+        deleted = (message for message in _records(store, min(by_place), removed.get((topic, queue_id), 0))
+                   if (message.topic, message.queue_id) == (topic, queue_id))
+        for message in chain(deleted, messages_of(store, topic, queue_id,
+                                                  _first_behind(store, topic, queue_id, min(by_place)))):
             if end is not None and message.offset > end:
                 break
             if message.sys_flag & FLAG_TRANSACTION != TRANSACTION_COMMIT:
