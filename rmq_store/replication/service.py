@@ -13,6 +13,7 @@ from rmq_store.config.load import Options
 from rmq_store.events import Event, emit
 from rmq_store.replication._master import Master
 from rmq_store.replication._slave import Slave
+from rmq_store.replication.anew import QueuesAnew
 
 if TYPE_CHECKING:
     from rmq_store.access.waiting._wait import StoreWait
@@ -68,11 +69,14 @@ class Replication:
         self._lock = StoreLock(store.path, "replication")
         self.master: Master | None = None
         self.slave: Slave | None = None
+        self._anew: QueuesAnew | None = None
+        self._close_s = options.close_timeout_ms / 1000
 
     def start(self, store: "StoreWait", options: Options) -> None:
         """The store has this object before its threads run, so that an open that is interrupted here can end them. Raises
         OSError if the address cannot be had."""
         if options.role == "slave":
+            self._anew = QueuesAnew(store)
             self.slave = Slave(store, options)
         elif options.ha_listen is not None:
             self.master = Master(store, options)
@@ -100,6 +104,8 @@ class Replication:
         for side in (self.master, self.slave):
             if side is not None:
                 side.stop()
+        if self._anew is not None:
+            self._anew.stop(self._close_s)
         self.say()
 
 
