@@ -27,7 +27,8 @@ LIBRARIES = [("liburing", "liburing.a", "2.3", "liburing-dev"), ("libdeflate", "
 NATIVE = {"rmq_store.log.flush._ring": ["ring.c"], "rmq_store.queues.consumequeue._owner": ["queue_dirs.c"],
           "rmq_store.base.io._io": ["io.c", "guard.c", "probe_trace.c", "probe_gate.c", "probe_rules.c", "probe_calls.c",
                                    "probe_ring.c", "probe.c"],
-          "rmq_store.replication._master": ["../ha/ha.c", "../ha/ha_replica.c"]}
+          "rmq_store.replication._master": ["../ha/ha.c", "../ha/ha_replica.c"],
+          "rmq_store.replication._slave": ["../ha/ha_connect.c"]}
 # Headers of one room: no change of them builds the other rooms again.
 OWN = {"rmq_store.network.": "native/net", "rmq_store.replication.": "native/ha"}
 

@@ -9,7 +9,7 @@
     ├─ StoreNotReadable                   a get while set_readable(False) holds
     ├─ PutError(status)                   MessageIllegal(ValueError), PropertiesSizeExceeded, ServiceNotAvailable,
     │                                     CreateMappedFileFailed, OsPageCacheBusy, PoolExhausted, PutRefused(hook),
-    │                                     LmqConsumeQueueNumExceeded
+    │                                     LmqConsumeQueueNumExceeded, InSyncReplicasNotEnough
     ├─ DurabilityError(OSError)           SyncFailed, WriteFailed, ShortWrite, DiskFull; errno is the kernel's
     ├─ CorruptionError(path, offset, …)   StoreRefusesToLoad, LogDirectoryMissing, UnknownVersion
     ├─ BackendUnavailable(backend, reason, cure)
@@ -28,7 +28,7 @@ from rmq_store.status import PutStatus
 __all__ = [
     "ArgumentIllegal", "BackendUnavailable", "ConfigError", "ConfigFileCorrupted", "CorruptionError",
     "CreateMappedFileFailed", "DiskFull", "DurabilityError", "FilterFailed", "FilterIllegal", "ForkedProcess",
-    "LmqConsumeQueueNumExceeded", "LogDirectoryMissing", "MessageIllegal", "OsPageCacheBusy", "PoolExhausted",
+    "InSyncReplicasNotEnough", "LmqConsumeQueueNumExceeded", "LogDirectoryMissing", "MessageIllegal", "OsPageCacheBusy", "PoolExhausted",
     "PropertiesSizeExceeded", "PutError", "PutRefused", "RmqStoreError", "ServiceNotAvailable", "ShortWrite", "StoreClosed",
     "StoreLocked", "StoreNotReadable", "StoreNotWriteable", "StoreRefusesToLoad", "StoreStateError", "StoredPart",
     "SyncFailed", "TransactionDecided", "TransactionUnknown", "UnknownVersion", "ViewsAlive", "WriteFailed", "exceeds",
@@ -226,6 +226,12 @@ class ServiceNotAvailable(PutError):
     set_fenced(True)), or it does not take this kind of message (a delay level with delay=refuse)."""
 
     status = PutStatus.SERVICE_NOT_AVAILABLE
+
+
+class InSyncReplicasNotEnough(PutError):
+    """Fewer replicas are in sync than in_sync_replicas asks for, or min_in_sync_replicas."""
+
+    status = PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH
 
 
 class CreateMappedFileFailed(PutError):

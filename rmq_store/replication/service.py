@@ -23,8 +23,8 @@ __all__ = ["NOTES_MS", "Replica", "Replication", "ReplicationState"]
 NOTES_MS = 500
 
 # The kinds of notes, as native/ha/rmq_ha.h counts them: the event, and the names of a and b.
-(_CAME, _WENT, _SILENT, _AHEAD, _BEHIND, _BAD, _FULL, _GONE,
- _FOLLOWS, _LOST, _PARTED, _SHORT, _WRONG, _NO_RECORD, _FAILED) = range(15)
+(_CAME, _WENT, _SILENT, _AHEAD, _BEHIND, _BAD, _FULL, _GONE, _UNREAD, _MUTE,
+ _FOLLOWS, _LOST, _PARTED, _SHORT, _WRONG, _NO_RECORD, _ROTTEN, _FAILED) = range(18)
 
 
 class Replica(NamedTuple):
@@ -48,7 +48,8 @@ class ReplicationState(NamedTuple):
 
     role: "master", "sync_master" or "slave". address: where a master listens for slaves, "ip:port", None: nowhere. master: the
     address that a slave follows, None for a master. state of a slave: "waits" for a connection, "compares" its log with the
-    master's, "follows" it, or "refused" because the logs differ; "" for a master. master_offset: where the master's log ends,
+    master's, "follows" it, "refused" because the logs differ, "stalled" because what comes cannot be stored now (a full disk,
+    a wrong checksum; the slave tries again), or "failed" because a write or a sync failed; "" for a master. master_offset: where the master's log ends,
     as far as a slave has heard. received_bytes: by a slave, since it was opened. sent_bytes: by a master, to all slaves.
     """
 
@@ -141,8 +142,12 @@ _SAY: dict[int, Callable[[str, int, int, int, str], None]] = {
                       "slave anew from a backup of this master"),
     _BAD: _refused("it acknowledges offset %(a)d, and was sent the log up to %(b)d: it is no slave of RocketMQ's"),
     _FULL: _refused("%(a)d slaves are connected, which is the limit"),
-    _GONE: _refused("this master cannot read offset %(a)d, which the slave needs next: cleaning has deleted it if the log "
-                    "begins behind it, at %(b)d"),
+    _GONE: _refused("it needs the log from offset %(a)d on, and cleaning has deleted that; the log begins at %(b)d: make the "
+                    "slave anew from a backup of this master"),
+    _UNREAD: lambda path, error, a, b, peer: emit(
+        Event.REPLICA_REFUSED, path=path, peer=peer, reason=f"offset {a}, which it needs next, cannot be read: "
+        f"{os.strerror(error)}"),
+    _MUTE: _refused("it had not said yet where it begins, and another connection needed its place"),
     _FOLLOWS: lambda path, error, a, b, peer: emit(Event.MASTER_FOLLOWED, path=path, peer=peer, offset=a),
     _LOST: _lost,
     _PARTED: _differs("the logs part at offset %(a)d; this one ends at %(b)d, and nothing of it is cut: move this store away, "
@@ -153,5 +158,6 @@ _SAY: dict[int, Callable[[str, int, int, int, str], None]] = {
                      "same on both sides"),
     _NO_RECORD: _differs("what it sent for offset %(a)d is no whole record of at most message_size_max_bytes (it says "
                          "%(b)d bytes)"),
+    _ROTTEN: _differs("the checksum of the record that it sent for offset %(a)d is wrong; the slave asks for it again"),
     _FAILED: _failed,
 }

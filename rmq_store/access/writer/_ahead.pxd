@@ -17,8 +17,10 @@ cdef struct Ahead:
     int64_t told                # the thread only: up to here sinks were signalled
     Replicas *replicas          # the store's; `of` NULL: nobody waits for slaves
     int64_t replicate           # a slave has to acknowledge the log up to here
-    int64_t acked               # the thread only: up to here sinks were signalled of that
-    int64_t overdue_ns          # the thread only: how long no slave has acknowledged anything
+    int acks                    # at most so many slaves have to
+    int watched                 # atomic: slaves may not have acknowledged all that is wanted; they wake `more` when they do
+    int64_t pushed              # the thread only: up to here slaves may have the log
+    int64_t moves               # the thread only: replicas.moves when sinks were last signalled
     rmq_event more
     rmq_mutex lock              # the list of sinks
     Sink *sinks
