@@ -21,14 +21,15 @@ A message that is stored, but not yet as durable as requested, is not an error: 
 """
 import os
 from errno import EDQUOT, ENOSPC
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rmq_store.status import PutStatus
 
 __all__ = [
     "ArgumentIllegal", "BackendUnavailable", "ConfigError", "ConfigFileCorrupted", "CorruptionError",
     "CreateMappedFileFailed", "DiskFull", "DurabilityError", "FilterFailed", "FilterIllegal", "ForkedProcess",
-    "InSyncReplicasNotEnough", "LmqConsumeQueueNumExceeded", "LogDirectoryMissing", "MessageIllegal", "OsPageCacheBusy", "PoolExhausted",
+    "InSyncReplicasNotEnough", "LmqConsumeQueueNumExceeded", "LogDirectoryMissing", "MessageIllegal", "OsPageCacheBusy",
+    "PoolExhausted",
     "PropertiesSizeExceeded", "PutError", "PutRefused", "RmqStoreError", "ServiceNotAvailable", "ShortWrite", "StoreClosed",
     "StoreLocked", "StoreNotReadable", "StoreNotWriteable", "StoreRefusesToLoad", "StoreStateError", "StoredPart",
     "SyncFailed", "TransactionDecided", "TransactionUnknown", "UnknownVersion", "ViewsAlive", "WriteFailed", "exceeds",
@@ -232,6 +233,12 @@ class InSyncReplicasNotEnough(PutError):
     """Fewer replicas are in sync than in_sync_replicas asks for, or min_in_sync_replicas."""
 
     status = PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH
+
+    @classmethod
+    def of(cls, path: str, in_sync: int, options: Any) -> "InSyncReplicasNotEnough":
+        return cls(f"{in_sync} replicas of {path} are in sync, the master counted, in_sync_replicas is "
+                   f"{options.in_sync_replicas} and min_in_sync_replicas {options.min_in_sync_replicas}: connect more slaves "
+                   "(store.replicas() lists them), or lower in_sync_replicas")
 
 
 class CreateMappedFileFailed(PutError):

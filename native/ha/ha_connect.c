@@ -92,7 +92,8 @@ void rmq_ha_leave(rmq_ha_peer *p) {
 }
 
 /* One that did not end in time is waited for by the next call. */
-static int addresses(rmq_ha_peer *p, const char *host, const char *port, int wake, int64_t timeout_ms, struct addrinfo **found) {
+static int addresses(rmq_ha_peer *p, const char *host, const char *port, int wake, int64_t timeout_ms,
+                     struct addrinfo **found) {
     struct addrinfo number = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV};
     if (p->lookup == NULL) {
         if (getaddrinfo(host, port, &number, found) == 0) return 0;

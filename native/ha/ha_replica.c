@@ -126,8 +126,8 @@ static void add(parts *p, const void *from, int64_t n) {
     if (n > 0) p->at[p->count++] = (struct iovec){(void *)(uintptr_t)from, (size_t)n};
 }
 
-/* Frames from `next` on, the first one without what has gone of it, all of one file. How many bytes of the log; -ENOENT: they are
- * gone; another -errno: they cannot be read. */
+/* Frames from `next` on, the first one without what has gone of it, all of one file. How many bytes of the log; -ENOENT: they
+ * are gone; another -errno: they cannot be read. */
 static int64_t gather(replica *r, parts *p, int64_t most, void **held) {
     rmq_ha *ha = r->ha;
     int64_t at = r->next, end = ha->log.end(ha->log.ctx), there = 0, bytes = 0, of_file = 0;

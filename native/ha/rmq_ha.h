@@ -3,9 +3,10 @@
  *
  * A slave says int64 maxPhyOffset, again and again: the first one is where it wants to begin, each later one acknowledges.
  * The master sends frames: int64 log offset, int32 size, bytes; size 0 is a heartbeat. A slave holds one descriptor and 1 KiB
- * here, whatever it does, and never a file of the log. A connection that has said nothing yet gives its place to a newer one. */
+ * here, whatever it does, and never a file of the log. One that has said nothing yet gives its place to a newer one. */
 #ifndef RMQ_HA_H
 #define RMQ_HA_H
+#include <string.h>
 #include "rmq_wake.h"
 
 enum { RMQ_HA_SLAVES = 64, RMQ_HA_ADDRESS = 64, RMQ_HA_NOTES = 256 };
@@ -71,8 +72,9 @@ static inline void rmq_ha_say(rmq_ha_notes *n, int what, int error, int64_t a, i
     note->error = error;
     note->a = a;
     note->b = b;
-    strncpy(note->peer, peer, RMQ_HA_ADDRESS - 1);
-    note->peer[RMQ_HA_ADDRESS - 1] = 0;
+    size_t size = strnlen(peer, RMQ_HA_ADDRESS - 1);
+    memcpy(note->peer, peer, size);
+    note->peer[size] = 0;
     if (n->written - n->read > RMQ_HA_NOTES) n->read = n->written - RMQ_HA_NOTES;
     rmq_mutex_unlock(&n->lock);
 }

@@ -21,8 +21,8 @@ void rmq_ha_close(int fd);
 int rmq_ha_poll(int fd, short events, int wake, int64_t timeout_ms);
 int rmq_ha_pause(int wake, int64_t timeout_ms);
 
-/* Connects p->fd. The name is looked up each time, as a master may have moved. getaddrinfo cannot be interrupted: a name that is
- * no number is looked up by a thread that outlives this call, and, after rmq_ha_leave, its owner. */
+/* Connects p->fd. The name is looked up each time, as a master may have moved. getaddrinfo cannot be interrupted: a name that
+ * is no number is looked up by a thread that outlives this call, and, after rmq_ha_leave, its owner. */
 int rmq_ha_connect(rmq_ha_peer *p, const char *host, const char *port, int wake, int64_t timeout_ms);
 void rmq_ha_shut(rmq_ha_peer *p);       /* closes p->fd */
 void rmq_ha_leave(rmq_ha_peer *p);      /* a look-up that has not ended frees itself */

@@ -289,18 +289,18 @@ def _say_what_rests(result: dict[str, Any], origins: dict[str, str]) -> None:
 def _check_replicas(result: dict[str, Any]) -> None:
     beat, house = result["ha_send_heartbeat_interval_ms"], result["ha_housekeeping_interval_ms"]
     if beat >= house:
-        raise ConfigError(f"ha_send_heartbeat_interval_ms is {beat} ms, and ha_housekeeping_interval_ms {house} ms: a peer would "
-                          "lose its connection before its next heartbeat; lower the first, or raise the second")
+        raise ConfigError(f"ha_send_heartbeat_interval_ms is {beat} ms, and ha_housekeeping_interval_ms {house} ms: a peer "
+                          "would lose its connection before its next heartbeat; lower the first, or raise the second")
     total, wanted, least = (result[name] for name in ("total_replicas", "in_sync_replicas", "min_in_sync_replicas"))
     if wanted > total:
-        raise ConfigError(f"in_sync_replicas is {wanted}, and total_replicas {total}: no put could succeed; raise total_replicas "
-                          "to the number of replicas, the master counted")
+        raise ConfigError(f"in_sync_replicas is {wanted}, and total_replicas {total}: no put could succeed; raise "
+                          "total_replicas to the number of replicas, the master counted")
     if least > wanted and not result["all_ack_in_sync_state_set"]:
         raise ConfigError(f"min_in_sync_replicas is {least}, and in_sync_replicas {wanted}: the least cannot be more than the "
                           "number it stands for; raise in_sync_replicas, or lower min_in_sync_replicas")
     if least > total or (result["all_ack_in_sync_state_set"] and total < 2):
-        raise ConfigError(f"total_replicas is {total}, which leaves no slave that could acknowledge: raise total_replicas to the "
-                          "number of replicas, the master counted")
+        raise ConfigError(f"total_replicas is {total}, which leaves no slave that could acknowledge: raise total_replicas to "
+                          "the number of replicas, the master counted")
 
 
 def _check_together(result: dict[str, Any]) -> None:

@@ -18,10 +18,10 @@ from rmq_store.base.segment._file cimport FileRow, LogFile, log_file_release, ro
 from rmq_store.log.commitlog._log cimport Log
 from rmq_store.log.dispatch._dispatch cimport Dispatcher
 from rmq_store.log.flush._flush cimport flush_commit, flush_wait
-from rmq_store.replication._ha cimport (RMQ_HA_SLAVES, rmq_ha, rmq_ha_acked, rmq_ha_child, rmq_ha_fork_lock, rmq_ha_fork_unlock,
-                                        rmq_ha_free, rmq_ha_heard, rmq_ha_in_sync, rmq_ha_limits, rmq_ha_log, rmq_ha_new, rmq_ha_note, rmq_ha_notes_of, rmq_ha_replica,
-                                        rmq_ha_replicas, rmq_ha_sent, rmq_ha_start, rmq_ha_stop, rmq_ha_usable, rmq_ha_wait,
-                                        rmq_ha_wake)
+from rmq_store.replication._ha cimport (RMQ_HA_SLAVES, rmq_ha, rmq_ha_acked, rmq_ha_child, rmq_ha_fork_lock,
+                                        rmq_ha_fork_unlock, rmq_ha_free, rmq_ha_heard, rmq_ha_in_sync, rmq_ha_limits,
+                                        rmq_ha_log, rmq_ha_new, rmq_ha_note, rmq_ha_notes_of, rmq_ha_replica, rmq_ha_replicas,
+                                        rmq_ha_sent, rmq_ha_start, rmq_ha_stop, rmq_ha_usable, rmq_ha_wait, rmq_ha_wake)
 
 cdef int64_t MS = 1_000_000
 cdef int64_t LOOK_NS = 1_000_000_000        # where dispatch is held back, nothing wakes the thread

@@ -65,8 +65,8 @@ cdef struct Mirror:
     int64_t last_a
     rmq_ha_notes notes
 
-# Where a connection begins to compare: at most `bytes` of records before the end, within one file, and in *filler_from where the
-# own log has filler behind them; 0: the log has nothing. -errno.
+# Where a connection begins to compare: at most `bytes` of records before the end, within one file, and in *filler_from where
+# the own log has filler behind them; 0: the log has nothing. -errno.
 cdef int64_t mirror_begin(Mirror *m, int64_t bytes, int64_t *filler_from) noexcept nogil
 # Notes why this connection ends, once for each place. Returns -1.
 cdef int mirror_refuse(Mirror *m, int what, int error, int64_t a, int64_t b) noexcept nogil

@@ -12,7 +12,8 @@ from rmq_store.base.segment._allocator cimport allocator_follow, allocator_pass,
 from rmq_store.base.segment._file cimport LogFile, log_file_hold, log_file_release, row_find, row_push, row_start
 from rmq_store.codec._bad cimport BAD_NOT, BAD_RECORD_CRC, Bad, crc_bad
 from rmq_store.codec._layout cimport BLANK_SIZE, MAGIC_BLANK, MAGIC_V1, MAGIC_V2, RECORD_AT_MAGIC, RECORD_HEAD_SIZE
-from rmq_store.codec._record cimport RECORD_BLANK, RECORD_OK, RecordStatus, RecordView, record_crc_check, record_parse, rmq_get32
+from rmq_store.codec._record cimport (RECORD_BLANK, RECORD_OK, RecordStatus, RecordView, record_crc_check, record_parse,
+                                      rmq_get32)
 from rmq_store.log.commitlog._log cimport FENCE_WRITE, Log, log_fence, log_lock_begin, log_lock_end
 from rmq_store.replication._ha cimport (RMQ_HA_FAILED, RMQ_HA_LOST, RMQ_HA_NO_RECORD, RMQ_HA_PARTED, RMQ_HA_ROTTEN,
                                         rmq_ha_say)

@@ -19,10 +19,10 @@ from rmq_store.log.commitlog._log cimport Log, log_lock_begin, log_lock_end
 from rmq_store.log.flush._flush cimport flush_all
 from rmq_store.replication._ha cimport (RMQ_HA_ADDRESS, RMQ_HA_FAILED, RMQ_HA_FOLLOWS, RMQ_HA_LOST, RMQ_HA_SHORT, RMQ_HA_WRONG,
                                         rmq_ha_heard, rmq_ha_note, rmq_ha_say)
-from rmq_store.replication._mirror cimport (STATE_COMPARES, STATE_FAILED, STATE_FOLLOWS, STATE_REFUSED, STATE_STALLED, STATE_WAITS,
-                                            Mirror, mirror_begin, mirror_publish, mirror_refuse, mirror_take, rmq_ha_close,
-                                            rmq_ha_connect, rmq_ha_leave, rmq_ha_pause, rmq_ha_receive, rmq_ha_send,
-                                            rmq_ha_shut, rmq_ha_wake_new, rmq_ha_wake_signal)
+from rmq_store.replication._mirror cimport (STATE_COMPARES, STATE_FAILED, STATE_FOLLOWS, STATE_REFUSED, STATE_STALLED,
+                                            STATE_WAITS, Mirror, mirror_begin, mirror_publish, mirror_refuse, mirror_take,
+                                            rmq_ha_close, rmq_ha_connect, rmq_ha_leave, rmq_ha_pause, rmq_ha_receive,
+                                            rmq_ha_send, rmq_ha_shut, rmq_ha_wake_new, rmq_ha_wake_signal)
 
 cdef enum:
     HEAD = 12
@@ -159,7 +159,8 @@ cdef int _session(Mirror *m) noexcept nogil:
         due = m.reported_ns + m.heartbeat_ms * MS - now
         if m.heard_ns + m.silence_ms * MS - now < due:
             due = m.heard_ns + m.silence_ms * MS - now
-        got = rmq_ha_receive(m.peer_socket.fd, m.input + m.in_size, IN_SIZE - m.in_size, m.wake, due // MS + 1 if due > 0 else 0)
+        got = rmq_ha_receive(m.peer_socket.fd, m.input + m.in_size, IN_SIZE - m.in_size, m.wake,
+                             due // MS + 1 if due > 0 else 0)
         if got == -ETIMEDOUT:
             if _now(m) - m.heard_ns >= m.silence_ms * MS:
                 return mirror_refuse(m, RMQ_HA_LOST, ETIMEDOUT, m.log.position, 0)

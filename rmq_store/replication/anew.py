@@ -1,4 +1,5 @@
-"""Queues of a slave that its master has removed, and that get messages again (RocketMQ: deleteTopics, cleanExpiredConsumerQueue).
+"""Queues of a slave that its master has removed, and that get messages again (RocketMQ: deleteTopics,
+cleanExpiredConsumerQueue).
 
 The log has no record of a removal. The dispatcher waits in front of the first record of the queue that begins anew, and one
 thread of the control plane removes the queue here as the master did: what the log has up to that record gets no entry any more

@@ -48,9 +48,10 @@ class ReplicationState(NamedTuple):
 
     role: "master", "sync_master" or "slave". address: where a master listens for slaves, "ip:port", None: nowhere. master: the
     address that a slave follows, None for a master. state of a slave: "waits" for a connection, "compares" its log with the
-    master's, "follows" it, "refused" because the logs differ, "stalled" because what comes cannot be stored now (a full disk,
-    a wrong checksum; the slave tries again), or "failed" because a write or a sync failed; "" for a master. master_offset: where the master's log ends,
-    as far as a slave has heard. received_bytes: by a slave, since it was opened. sent_bytes: by a master, to all slaves.
+    master's, "follows" it, "refused" because the logs differ, "stalled" because what comes cannot be stored now (a full disk, a
+    wrong checksum; the slave tries again), or "failed" because a write or a sync failed; "" for a master. master_offset: where
+    the master's log ends, as far as a slave has heard. received_bytes: by a slave, since it was opened. sent_bytes: by a
+    master, to all slaves.
     """
 
     role: str

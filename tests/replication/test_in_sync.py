@@ -20,7 +20,7 @@ def test_too_few_in_sync_store_nothing(tmp_path: Path) -> None:
         all_joined(m, 1)
         for put in (lambda: m.put("T", b"x"), lambda: m.put_many("T", [b"x"]), lambda: m.put_async("T", b"x"),
                     lambda: m.put_many("T", [{"body": b"x", "tags": "a"}])):
-            with pytest.raises(errors.InSyncReplicasNotEnough, match="2 replicas of .* are in sync.*in_sync_replicas is 3") as e:
+            with pytest.raises(errors.InSyncReplicasNotEnough, match=r"2 replicas of .* are in sync.*s is 3") as e:
                 put()
             assert e.value.status == PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH
         assert m.max_log_offset == 0
@@ -58,7 +58,8 @@ def test_auto(tmp_path: Path) -> None:
 
 
 def test_all_in_sync(tmp_path: Path) -> None:
-    with master(tmp_path / "m", **{**SYNC, "slave_timeout_ms": 200}, all_ack_in_sync_state_set=True) as m, slave(tmp_path / "s", m):
+    with master(tmp_path / "m", **{**SYNC, "slave_timeout_ms": 200}, all_ack_in_sync_state_set=True) as m, \
+            slave(tmp_path / "s", m):
         all_joined(m, 1)
         assert m.put("T", b"x").status == PutStatus.PUT_OK
         with connected(m) as mute:
@@ -89,7 +90,8 @@ def test_one_slave_that_came_back_counts_once(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("options", "words"), [
     ({"in_sync_replicas": 2}, "in_sync_replicas is 2, and total_replicas 1"),
-    ({"total_replicas": 3, "in_sync_replicas": 2, "min_in_sync_replicas": 3}, "min_in_sync_replicas is 3, and in_sync_replicas 2"),
+    ({"total_replicas": 3, "in_sync_replicas": 2, "min_in_sync_replicas": 3},
+     "min_in_sync_replicas is 3, and in_sync_replicas 2"),
     ({"all_ack_in_sync_state_set": True}, "total_replicas is 1"),
     ({"ha_send_heartbeat_interval_ms": 500, "ha_housekeeping_interval_ms": 500},
      "ha_send_heartbeat_interval_ms is 500 ms, and ha_housekeeping_interval_ms 500 ms"),
@@ -107,9 +109,9 @@ def test_names_of_rocketmq(tmp_path: Path) -> None:
 
 
 def test_a_future_hears_of_an_acknowledgement_behind_a_stall(tmp_path: Path) -> None:
-    """The slave was silent for longer than slave_timeout_ms; the deadline of the put is far, as it waits for the device, too."""
-    with master(tmp_path / "m", role="sync_master", slave_timeout_ms=50, flush_mode="sync", flush_deadline_ms=600_000) as m, \
-            connected(m) as peer:
+    """The slave was silent for longer than slave_timeout_ms; the put's deadline is far, as it waits for the device, too."""
+    with master(tmp_path / "m", role="sync_master", slave_timeout_ms=50, flush_mode="sync",
+                flush_deadline_ms=600_000) as m, connected(m) as peer:
         peer.report(0)
         joined(m)
         told: list[PutStatus] = []

@@ -32,5 +32,7 @@ cdef struct Ahead:
 cdef int ahead_start(Ahead *a) noexcept nogil
 cdef void ahead_stop(Ahead *a) noexcept nogil
 cdef void ahead_signal(Ahead *a) noexcept nogil
+# Under the GIL: so many slaves have to acknowledge the log up to `end`.
+cdef void ahead_replicate(Ahead *a, int64_t end, int acks) noexcept nogil
 cdef void ahead_add(Ahead *a, Sink *s) noexcept nogil       # the sink is the caller's
 cdef void ahead_remove(Ahead *a, Sink *s) noexcept nogil

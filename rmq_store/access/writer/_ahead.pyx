@@ -1,9 +1,9 @@
 """The thread that flushes ahead of futures. Contract in _ahead.pxd."""
 from libc.stdint cimport int64_t, uint64_t
 
-from rmq_store.base.io._sync cimport (rmq_event_ticket, rmq_event_wait, rmq_event_wake, rmq_fence, rmq_load,
-                                      rmq_load32, rmq_mutex_lock, rmq_mutex_unlock, rmq_publish32, rmq_swap32, rmq_thread_join,
-                                      rmq_thread_start)
+from rmq_store.base.io._sync cimport (rmq_event_ticket, rmq_event_wait, rmq_event_wake, rmq_fence, rmq_load, rmq_load32,
+                                      rmq_mutex_lock, rmq_mutex_unlock, rmq_publish, rmq_publish32, rmq_swap32,
+                                      rmq_thread_join, rmq_thread_start)
 from rmq_store.log.flush._flush cimport flush_all
 
 cdef extern from "<unistd.h>" nogil:
@@ -21,6 +21,12 @@ cdef void ahead_signal(Ahead *a) noexcept nogil:
             write(s.fd, &one, 8)
         s = s.next
     rmq_mutex_unlock(&a.lock)
+
+
+cdef void ahead_replicate(Ahead *a, int64_t end, int acks) noexcept nogil:
+    rmq_publish32(&a.acks, max(a.acks, acks, 1))
+    rmq_publish(&a.replicate, max(end, a.replicate))
+    rmq_publish32(&a.watched, 1)
 
 
 cdef bint _replicas(Ahead *a) noexcept nogil:
@@ -69,7 +75,11 @@ cdef void *_run(void *arg) noexcept nogil:
 
 
 cdef int ahead_start(Ahead *a) noexcept nogil:
-    cdef int rc = rmq_thread_start(&a.thread, _run, a, b"rmq-ahead")
+    cdef int rc
+    a.replicas.watched = &a.watched
+    rmq_fence()                 # who finds `more` finds the other
+    a.replicas.more = &a.more
+    rc = rmq_thread_start(&a.thread, _run, a, b"rmq-ahead")
     a.running = rc == 0
     return rc
 

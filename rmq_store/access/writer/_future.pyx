@@ -15,7 +15,7 @@ from cpython.ref cimport Py_INCREF
 from libc.stdint cimport int64_t
 from libc.stdlib cimport calloc, free
 
-from rmq_store.access.writer._ahead cimport ahead_add, ahead_remove, ahead_signal, ahead_start, ahead_stop
+from rmq_store.access.writer._ahead cimport ahead_add, ahead_remove, ahead_replicate, ahead_signal, ahead_start, ahead_stop
 from rmq_store.access.writer._put cimport WAIT_ACKS, WAIT_DEVICE, WAIT_REPLICA, PutResult, StorePut
 from rmq_store.base.io._sync cimport (ECANCELED, ETIMEDOUT, rmq_event_wake, rmq_fence, rmq_load, rmq_load32, rmq_publish,
                                       rmq_publish32)
@@ -429,7 +429,6 @@ cdef class Completer:
         self._store = store
         self._ahead.log = store.log
         self._ahead.replicas = &store.replicas
-        store.replicas.more, store.replicas.watched = &self._ahead.more, &self._ahead.watched
         self._ahead.told = -1
         self._starting = threading.Lock()
         self._making = StoreLock(store.path, "callbacks")
@@ -449,10 +448,7 @@ cdef class Completer:
         if wants & WAIT_DEVICE and end > a.wanted:
             rmq_publish(&a.wanted, end)
         if wants & WAIT_REPLICA:
-            rmq_publish32(&a.acks, max(a.acks, wants >> WAIT_ACKS, 1))
-            if end > a.replicate:
-                rmq_publish(&a.replicate, end)
-            rmq_publish32(&a.watched, 1)
+            ahead_replicate(a, end, wants >> WAIT_ACKS)
         rmq_fence()
         if rmq_load32(&a.asleep) != 0:
             rmq_event_wake(&a.more)

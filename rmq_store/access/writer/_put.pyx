@@ -20,8 +20,7 @@ from rmq_store.access.writer._arguments cimport (ARGUMENTS, BODY, BORN_HOST, BOR
                                                  FLAG, KEYS, LIGHT_QUEUES, PREPARED_TRANSACTION_OFFSET, PROPERTIES, QUEUE_ID,
                                                  RECONSUME_TIMES, SYS_FLAG, TAGS, TOPIC, WAIT, arguments_bare,
                                                  arguments_method, arguments_parse, arguments_plain, checked_wait, delay_given,
-                                                 integer_of, joined_keys, text_of,
-                                                 without_crc)
+                                                 integer_of, joined_keys, text_of, without_crc)
 from rmq_store.access.writer._delays cimport delay_asked, delays_rewrite
 from rmq_store.access.writer._hooks cimport hooks_run
 from rmq_store.access.writer._light cimport LightPut, LightRules, light_append
@@ -42,10 +41,8 @@ from rmq_store.status import PutStatus
 
 cdef int64_t SLICE_NS = 100_000_000, MS = 1_000_000
 cdef tuple _STATUS = tuple(PutStatus)
-cdef int _OK = PutStatus.PUT_OK
-cdef int _TIMEOUT = PutStatus.FLUSH_DISK_TIMEOUT
-cdef int _SLAVE_TIMEOUT = PutStatus.FLUSH_SLAVE_TIMEOUT
-cdef int _NO_SLAVE = PutStatus.SLAVE_NOT_AVAILABLE
+cdef int _OK = PutStatus.PUT_OK, _NO_SLAVE = PutStatus.SLAVE_NOT_AVAILABLE
+cdef int _TIMEOUT = PutStatus.FLUSH_DISK_TIMEOUT, _SLAVE_TIMEOUT = PutStatus.FLUSH_SLAVE_TIMEOUT
 cdef object _ZERO = 0
 cdef str _LESS = "store less in properties, more in the body"
 cdef str _SPLIT = "split or compress it, or raise message_size_max_bytes"
@@ -315,7 +312,7 @@ cdef class StorePut(StoreCore):
         self.calls -= 1
 
     cdef int _until(self, int64_t end, int what, int acks) except -1:
-        # Waits for the device or for so many slaves, a WAIT_ bit; returns a PutStatus. The message is stored: a close() that came
+        # Waits for the device or for slaves, a WAIT_ bit; returns a PutStatus. The message is stored: a close() that came
         # between has flushed it, or says why not.
         cdef int64_t left = self.flush_deadline_ns if what == WAIT_DEVICE else self.replicas.timeout_ns
         cdef int64_t slice_ns
@@ -358,12 +355,8 @@ cdef class StorePut(StoreCore):
         self._enter()
         acks = self.replicas.needed(self.replicas.of, rmq_load(&self.log.wrote), &in_sync)
         if acks < 0:
-            return self._failed(errors.InSyncReplicasNotEnough(
-                f"{in_sync} replicas of {self.path} are in sync, the master counted, in_sync_replicas is "
-                f"{self.options.in_sync_replicas} and min_in_sync_replicas {self.options.min_in_sync_replicas}: connect more slaves "
-                "(store.replicas() lists them), or lower in_sync_replicas"))
-        wants &= ~WAIT_IN_SYNC
-        return wants | acks << WAIT_ACKS if acks > 0 else wants & ~WAIT_REPLICA
+            return self._failed(errors.InSyncReplicasNotEnough.of(self.path, in_sync, self.options))
+        return (wants | acks << WAIT_ACKS if acks > 0 else wants & ~WAIT_REPLICA) & ~WAIT_IN_SYNC
 
     cdef void _nudge(self) noexcept:
         # Under synchronous flush what nobody waits for is on the device within 10 ms all the same.

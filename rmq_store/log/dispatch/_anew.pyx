@@ -6,7 +6,7 @@ from rmq_store.base.io._sync cimport (EIO, rmq_event_ticket, rmq_event_wait, rmq
 from rmq_store.base.segment._file cimport LogFile, log_file_release, row_find
 from rmq_store.codec._layout cimport FLAG_TRANSACTION, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from rmq_store.codec._light cimport Light, light_next, light_topic, lights_of
-from rmq_store.codec._record cimport (RECORD_OK, PropertyView, RecordStatus, RecordView, properties_scan, record_parse)
+from rmq_store.codec._record cimport (RECORD_OK, PropertyView, RecordView, properties_scan, record_parse)
 from rmq_store.log.dispatch._dispatch cimport Dispatcher, dispatch_limit
 from rmq_store.queues.consumequeue._queue cimport Queue, queue_begins_anew, queue_next, queues_find
 
