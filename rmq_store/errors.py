@@ -10,7 +10,7 @@
     ├─ StoreNotReadable                   a get while set_readable(False) holds
     ├─ PutError(status)                   MessageIllegal(ValueError), PropertiesSizeExceeded, ServiceNotAvailable,
     │                                     CreateMappedFileFailed, OsPageCacheBusy, PoolExhausted, PutRefused(hook),
-    │                                     LmqConsumeQueueNumExceeded
+    │                                     LmqConsumeQueueNumExceeded, InSyncReplicasNotEnough
     ├─ DurabilityError(OSError)           SyncFailed, WriteFailed, ShortWrite, DiskFull; errno is the kernel's
     ├─ CorruptionError(path, offset, …)   StoreRefusesToLoad, LogDirectoryMissing, UnknownVersion
     ├─ BackendUnavailable(backend, reason, cure)
@@ -29,7 +29,8 @@ from rmq_store.status import PutStatus
 __all__ = [
     "ArgumentIllegal", "BackendUnavailable", "ConfigError", "ConfigFileCorrupted", "CorruptionError",
     "CreateMappedFileFailed", "DiskFull", "DurabilityError", "FilterFailed", "FilterIllegal", "ForkedProcess",
-    "LmqConsumeQueueNumExceeded", "LogDirectoryMissing", "MasterAlive", "MessageIllegal", "NotASlave", "OsPageCacheBusy",
+    "InSyncReplicasNotEnough", "LmqConsumeQueueNumExceeded", "LogDirectoryMissing", "MasterAlive", "MessageIllegal", "NotASlave",
+    "OsPageCacheBusy",
     "PoolExhausted",
     "PropertiesSizeExceeded", "PutError", "PutRefused", "RmqStoreError", "ServiceNotAvailable", "ShortWrite", "StoreClosed",
     "StoreIsSlave", "StoreLocked", "StoreNotReadable", "StoreNotWriteable", "StoreRefusesToLoad", "StoreStateError",
@@ -275,6 +276,18 @@ class ServiceNotAvailable(PutError):
     set_fenced(True)), or it does not take this kind of message (a delay level with delay=refuse)."""
 
     status = PutStatus.SERVICE_NOT_AVAILABLE
+
+
+class InSyncReplicasNotEnough(PutError):
+    """Fewer replicas are in sync than in_sync_replicas asks for, or min_in_sync_replicas."""
+
+    status = PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH
+
+    @classmethod
+    def of(cls, path: str, in_sync: int, options: Any) -> "InSyncReplicasNotEnough":
+        return cls(f"{in_sync} replicas of {path} are in sync, the master counted, in_sync_replicas is "
+                   f"{options.in_sync_replicas} and min_in_sync_replicas {options.min_in_sync_replicas}: connect more slaves "
+                   "(store.replicas() lists them), or lower in_sync_replicas")
 
 
 class CreateMappedFileFailed(PutError):

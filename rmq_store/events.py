@@ -252,6 +252,8 @@ class Event(Enum):
         "promote it to master")
     REPLICATION_FAILED = "replication", _ERROR, (
         "%(path)s cannot store what master %(peer)s sends, at offset %(offset)d: %(reason)s")
+    QUEUES_BEGAN_ANEW = "replication", _INFO, (
+        "removed %(count)d queues of %(path)s, topics %(topics)s: the master removed them, and they begin anew at offset 0")
     DISPATCHER_STOPPED = "dispatch", _ERROR, (
         "dispatcher %(name)s of %(path)s stopped at offset %(offset)d of the log: %(error)s; the store and other dispatchers "
         "continue, and add_dispatcher starts this one again")

@@ -71,7 +71,9 @@ class PutStatus(_Status):
     UNKNOWN_ERROR = (
         9, "The message is not stored: a put hook failed. From a broker: an error that has no status of its own.",
         "Correct the hook that the text of the exception names, or remove it. Then put the message again.")
-    IN_SYNC_REPLICAS_NOT_ENOUGH = 10, "The message is not stored: too few replicas are in sync."
+    IN_SYNC_REPLICAS_NOT_ENOUGH = (
+        10, "The message is not stored: fewer replicas are in sync than in_sync_replicas asks for.",
+        "Connect more slaves; store.replicas() lists those that are connected. Then put the message again.")
     PUT_TO_REMOTE_BROKER_FAIL = 11, "The message is not stored: a put to another broker failed."
     LMQ_CONSUME_QUEUE_NUM_EXCEEDED = (
         12, "The message is not stored: it would make more light queues than lmq_count_max.",

@@ -13,8 +13,9 @@
 
 enum { AT_LISTENER = RMQ_HA_SLAVES, AT_WAKE, EVENTS = 32 };
 static const int64_t PAUSE = SECOND / 2;    /* after an accept for which there was no descriptor or memory */
+static const int64_t FIRST = 10 * SECOND;   /* for the first word: RocketMQ's 4.9 slave says it after 5 s */
 
-int64_t rmq_ha_acked(const rmq_ha *ha) { return rmq_load(&ha->acked); }
+int64_t rmq_ha_acked(const rmq_ha *ha, int acks) { return rmq_load(&ha->by[acks - 1].acked); }
 int64_t rmq_ha_sent(const rmq_ha *ha) { return rmq_load(&ha->sent); }
 rmq_ha_notes *rmq_ha_notes_of(rmq_ha *ha) { return &ha->notes; }
 
@@ -38,11 +39,40 @@ static void spell(const struct sockaddr_storage *peer, char *out) {
     }
 }
 
+/* fork_lock is held. */
+static void bury(rmq_ha *ha, replica *r) {
+    rmq_mutex_lock(&ha->lock);
+    ha->all[r->slot] = NULL;
+    ha->fds[r->slot] = -1;
+    rmq_mutex_unlock(&ha->lock);
+    close(r->fd);
+    free(r);
+}
+
+/* A free place: where there is none, that of the oldest connection that has said nothing yet. RMQ_HA_SLAVES: none. */
+static int place(rmq_ha *ha) {
+    int slot = 0, oldest = RMQ_HA_SLAVES;
+    while (slot < RMQ_HA_SLAVES && ha->all[slot] != NULL) {
+        replica *r = ha->all[slot];
+        if (r->next < 0 && (oldest == RMQ_HA_SLAVES || r->came_ns < ha->all[oldest]->came_ns)) oldest = slot;
+        slot++;
+    }
+    if (slot < RMQ_HA_SLAVES || oldest == RMQ_HA_SLAVES) return slot;
+    rmq_ha_say(&ha->notes, RMQ_HA_MUTE, 0, 0, 0, ha->all[oldest]->peer);
+    bury(ha, ha->all[oldest]);
+    return oldest;
+}
+
+static int same_host(const char *one, const char *other) {
+    const char *end = strrchr(one, ':');
+    return end && strncmp(one, other, (size_t)(end - one) + 1) == 0;
+}
+
 static int take(rmq_ha *ha, int fd, const struct sockaddr_storage *peer) {
-    int slot = 0, on = 1;
+    int on = 1;
     char text[RMQ_HA_ADDRESS];
     spell(peer, text);
-    while (slot < RMQ_HA_SLAVES && ha->all[slot] != NULL) slot++;
+    int slot = place(ha);
     if (slot == RMQ_HA_SLAVES) {
         rmq_ha_say(&ha->notes, RMQ_HA_FULL, 0, RMQ_HA_SLAVES, 0, text);
         return -1;
@@ -52,7 +82,7 @@ static int take(rmq_ha *ha, int fd, const struct sockaddr_storage *peer) {
     r->ha = ha;
     r->fd = fd;
     r->slot = slot;
-    r->next = r->frame_size = r->acked = r->mark = -1;
+    r->next = r->frame_size = r->acked = r->sure = r->mark = -1;
     r->heard = r->wrote = r->came_ns = r->fresh_ns = ha->now;
     memcpy(r->peer, text, sizeof text);
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
@@ -62,6 +92,9 @@ static int take(rmq_ha *ha, int fd, const struct sockaddr_storage *peer) {
         return -1;
     }
     rmq_mutex_lock(&ha->lock);
+    for (int i = 0; i < RMQ_HA_SLAVES; i++) {
+        if (ha->all[i] != NULL && same_host(text, ha->all[i]->peer)) ha->all[i]->vouched = 0;
+    }
     ha->all[slot] = r;
     ha->fds[slot] = fd;
     rmq_mutex_unlock(&ha->lock);
@@ -78,37 +111,36 @@ static void accept_some(rmq_ha *ha) {
     for (int i = 0; i < RMQ_HA_SLAVES; i++) {
         struct sockaddr_storage peer = {0};
         socklen_t size = sizeof peer;
-        int fd = accept4(ha->listener, (struct sockaddr *)&peer, &size, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        rmq_mutex_lock(&ha->fork_lock);
+        int fd = accept4(ha->listener, (struct sockaddr *)&peer, &size, SOCK_NONBLOCK | SOCK_CLOEXEC), error = errno;
+        if (fd >= 0 && take(ha, fd, &peer) < 0) close(fd);
+        rmq_mutex_unlock(&ha->fork_lock);
         if (fd < 0) {
-            if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) watch_listener(ha, 0);
+            if (error == EMFILE || error == ENFILE || error == ENOMEM || error == ENOBUFS) watch_listener(ha, 0);
             return;
         }
-        if (take(ha, fd, &peer) < 0) close(fd);
     }
 }
 
-static void bury(rmq_ha *ha, replica *r) {
-    rmq_mutex_lock(&ha->lock);
-    ha->all[r->slot] = NULL;
-    ha->fds[r->slot] = -1;
-    rmq_mutex_unlock(&ha->lock);
-    close(r->fd);
-    free(r);
+static void end_of(rmq_ha *ha, replica *r) {
+    rmq_mutex_lock(&ha->fork_lock);
+    bury(ha, r);
+    rmq_mutex_unlock(&ha->fork_lock);
 }
 
 /* After a round: writes, watches, closes. */
 static void settle(rmq_ha *ha, replica *r) {
     replica_pump(r);
     replica_look(r);
-    if (!r->dead && ha->now - r->heard >= ha->limits.silence_ns) {
+    if (!r->dead && (ha->now - r->heard >= ha->limits.silence_ns || (r->next < 0 && ha->now - r->came_ns >= FIRST))) {
         replica_fail(r, RMQ_HA_SILENT, r->acked, ha->log.end(ha->log.ctx));
     }
     if (r->dead) {
-        bury(ha, r);
+        end_of(ha, r);
     } else if (r->full != r->watched) {
         struct epoll_event event = {.events = EPOLLIN | (r->full ? EPOLLOUT : 0U), .data.u64 = (uint64_t)r->slot};
         r->watched = r->full;
-        if (epoll_ctl(ha->epoll, EPOLL_CTL_MOD, r->fd, &event) < 0) bury(ha, r);
+        if (epoll_ctl(ha->epoll, EPOLL_CTL_MOD, r->fd, &event) < 0) end_of(ha, r);
     }
 }
 
@@ -171,7 +203,7 @@ int rmq_ha_new(const rmq_ha_log *log, const rmq_ha_limits *limits, int listener,
     ha->log = *log;
     ha->limits = *limits;
     ha->listener = listener;
-    ha->acked = -1;
+    for (int i = 0; i < RMQ_HA_SLAVES; i++) ha->by[i].acked = -1;
     ha->now = ha->budget_ns = rmq_clock_ns();
     for (int i = 0; i < RMQ_HA_SLAVES; i++) ha->fds[i] = -1;
     ha->epoll = epoll_create1(EPOLL_CLOEXEC);
@@ -216,7 +248,9 @@ void rmq_ha_stop(rmq_ha *ha) {
     rmq_eventfd_signal(ha->wake);
     if (ha->started) rmq_thread_join(&ha->thread);
     rmq_publish32(&ha->stopped, 1);
-    rmq_waiters_pass(&ha->waiting, INT64_MAX);
+    for (int i = 0; i < RMQ_HA_SLAVES; i++) rmq_waiters_pass(&ha->by[i].waiting, INT64_MAX);
+    if (ha->log.acked) ha->log.acked(ha->log.ctx);
+    rmq_mutex_lock(&ha->fork_lock);
     rmq_mutex_lock(&ha->lock);
     close_all(ha);
     for (int i = 0; i < RMQ_HA_SLAVES; i++) {
@@ -224,12 +258,16 @@ void rmq_ha_stop(rmq_ha *ha) {
         ha->all[i] = NULL;
     }
     rmq_mutex_unlock(&ha->lock);
+    rmq_mutex_unlock(&ha->fork_lock);
 }
 
 void rmq_ha_free(rmq_ha *ha) {
     rmq_ha_stop(ha);
     free(ha);
 }
+
+void rmq_ha_fork_lock(rmq_ha *ha) { rmq_mutex_lock(&ha->fork_lock); }
+void rmq_ha_fork_unlock(rmq_ha *ha) { rmq_mutex_unlock(&ha->fork_lock); }
 
 void rmq_ha_child(rmq_ha *ha) {
     if (!rmq_load32(&ha->stopped)) close_all(ha);
@@ -268,28 +306,41 @@ int rmq_ha_usable(rmq_ha *ha, int64_t end) {
     return usable;
 }
 
-int rmq_ha_wait(rmq_ha *ha, int64_t end, int64_t timeout_ns) {
+int rmq_ha_in_sync(rmq_ha *ha, int64_t end) {
+    int count = 1;
+    rmq_mutex_lock(&ha->lock);
+    for (int i = 0; i < RMQ_HA_SLAVES; i++) {
+        const replica *r = ha->all[i];
+        count += r != NULL && r->acked >= 0 && end - r->acked < ha->limits.behind_bytes;
+    }
+    rmq_mutex_unlock(&ha->lock);
+    return count;
+}
+
+int rmq_ha_wait(rmq_ha *ha, int64_t end, int acks, int64_t timeout_ns) {
+    const int64_t *acked = &ha->by[acks - 1].acked;
+    rmq_waiters *waiting = &ha->by[acks - 1].waiting;
     int64_t deadline = 0;
     rmq_waiter waiter;
     int listed = 0;
     for (;;) {
-        int done = rmq_load(&ha->acked) >= end, stopped = rmq_load32(&ha->stopped);
+        int done = rmq_load(acked) >= end, stopped = rmq_load32(&ha->stopped);
         if (done || stopped) {
-            if (listed) rmq_waiter_leave(&ha->waiting, &waiter);
+            if (listed) rmq_waiter_leave(waiting, &waiter);
             return done ? 0 : -ECANCELED;
         }
         int64_t now = rmq_clock_ns();
         if (deadline == 0) deadline = now + timeout_ns;
         if (!listed) {
             if (now >= deadline) return -ETIMEDOUT;
-            rmq_waiter_enter(&ha->waiting, &waiter, end);
+            rmq_waiter_enter(waiting, &waiter, end);
             listed = 1;
         } else {
             if (now >= deadline) {
-                rmq_waiter_leave(&ha->waiting, &waiter);
-                return rmq_load(&ha->acked) >= end ? 0 : -ETIMEDOUT;
+                rmq_waiter_leave(waiting, &waiter);
+                return rmq_load(acked) >= end ? 0 : -ETIMEDOUT;
             }
-            rmq_waiter_sleep(&ha->waiting, &waiter, deadline - now);
+            rmq_waiter_sleep(waiting, &waiter, deadline - now);
             listed = 0;
         }
     }

@@ -17,7 +17,9 @@ typedef struct replica {
     int64_t next;               /* log offset behind the last frame that is whole on its way; -1: it said nothing yet */
     int64_t frame_size;         /* of the frame at `next` that is partly on its way; -1: none is */
     int64_t frame_sent;         /* bytes of it, its head included */
-    int64_t acked;
+    int64_t acked;              /* where it begins, then what it acknowledges; -1: it said nothing yet */
+    int64_t sure;               /* what it has acknowledged after its first word; -1: nothing */
+    int vouched;                /* it has spoken since the last connection came from its host */
     int64_t heard, wrote;       /* monotonic ns: it said something, it was sent something */
     int64_t came_ns;
     int64_t mark, mark_ns;      /* at mark_ns the log ended at `mark`, which it did not have yet */
@@ -40,8 +42,11 @@ struct rmq_ha {
     int fds[RMQ_HA_SLAVES];     /* for children of fork */
     rmq_mutex lock;             /* of the replicas, for those who look */
     pthread_t thread;
-    int64_t acked;              /* the highest one */
-    rmq_waiters waiting;
+    rmq_mutex fork_lock;        /* held while a socket is in no list, or in one that it has left */
+    struct {
+        int64_t acked;          /* so many slaves have acknowledged */
+        rmq_waiters waiting;
+    } by[RMQ_HA_SLAVES];        /* by their number, less 1 */
     rmq_ha_notes notes;
 };
 

@@ -23,6 +23,7 @@ static void begin(replica *r, int64_t at, int64_t end) {
         rmq_mutex_lock(&ha->lock);
         r->next = at > 0 ? at : ha->log.last_file(ha->log.ctx);
         r->acked = at;
+        r->vouched = 1;
         rmq_mutex_unlock(&ha->lock);
         rmq_ha_say(&ha->notes, RMQ_HA_CAME, 0, r->next, end, r->peer);
     }
@@ -34,11 +35,33 @@ static void acknowledge(replica *r, int64_t at) {
     int64_t sent = r->next + (r->frame_size >= 0 && r->frame_sent > HEAD ? r->frame_sent - HEAD : 0);
     if (at < 0 || (at > sent && at > r->acked)) {
         replica_fail(r, RMQ_HA_BAD, at, sent);
-    } else if (at > r->acked) {
+    } else {
         rmq_mutex_lock(&r->ha->lock);
-        r->acked = at;
+        if (at > r->acked) r->acked = at;
+        r->vouched = 1;
         rmq_mutex_unlock(&r->ha->lock);
+        if (at > r->sure) r->sure = at;
     }
+}
+
+/* What so many slaves have, for each number of them. */
+static void count_acks(rmq_ha *ha) {
+    int64_t all[RMQ_HA_SLAVES];
+    int n = 0, moved = 0;
+    for (int i = 0; i < RMQ_HA_SLAVES; i++) {
+        const replica *r = ha->all[i];
+        if (r == NULL || r->sure < 0 || !r->vouched) continue;
+        int k = n++;
+        for (; k > 0 && all[k - 1] < r->sure; k--) all[k] = all[k - 1];
+        all[k] = r->sure;
+    }
+    for (int i = 0; i < n; i++) {
+        if (all[i] <= ha->by[i].acked) continue;
+        moved = 1;
+        rmq_publish(&ha->by[i].acked, all[i]);
+        rmq_waiters_pass(&ha->by[i].waiting, all[i]);
+    }
+    if (moved && ha->log.acked) ha->log.acked(ha->log.ctx);
 }
 
 static void report(replica *r, int64_t at) {
@@ -54,10 +77,7 @@ static void report(replica *r, int64_t at) {
     }
     if (r->dead) return;
     replica_look(r);
-    if (r->acked > ha->acked) {
-        rmq_publish(&ha->acked, r->acked);
-        rmq_waiters_pass(&ha->waiting, r->acked);
-    }
+    count_acks(ha);
 }
 
 void replica_readable(replica *r) {
@@ -106,7 +126,8 @@ static void add(parts *p, const void *from, int64_t n) {
     if (n > 0) p->at[p->count++] = (struct iovec){(void *)(uintptr_t)from, (size_t)n};
 }
 
-/* Frames from `next` on, the first one without what has gone of it, all of one file. How many bytes of the log; -1: gone. */
+/* Frames from `next` on, the first one without what has gone of it, all of one file. How many bytes of the log; -ENOENT: they
+ * are gone; another -errno: they cannot be read. */
 static int64_t gather(replica *r, parts *p, int64_t most, void **held) {
     rmq_ha *ha = r->ha;
     int64_t at = r->next, end = ha->log.end(ha->log.ctx), there = 0, bytes = 0, of_file = 0;
@@ -118,7 +139,9 @@ static int64_t gather(replica *r, parts *p, int64_t most, void **held) {
         if (size > ha->limits.frame_bytes) size = ha->limits.frame_bytes;
         if (size <= 0 && !(p->frames == 0 && r->frame_size == 0)) break;
         if (from == NULL && size > 0) {
-            if ((from = ha->log.hold(ha->log.ctx, at + body_sent, &there, held)) == NULL) return -1;
+            if ((from = ha->log.hold(ha->log.ctx, at + body_sent, &there, held)) == NULL) {
+                return there < 0 ? there : -ENOENT;
+            }
             of_file = at + body_sent + there;
         }
         if (at + size > of_file && size > 0) size = of_file - at;
@@ -169,7 +192,12 @@ static int send_some(replica *r, int64_t most) {
     void *held = NULL;
     int64_t bytes = gather(r, &p, most, &held);
     if (bytes < 0) {
-        replica_fail(r, RMQ_HA_GONE, r->next, r->ha->log.begin(r->ha->log.ctx));
+        if (bytes == -ENOENT) {
+            replica_fail(r, RMQ_HA_GONE, r->next, r->ha->log.begin(r->ha->log.ctx));
+        } else {
+            rmq_ha_say(&r->ha->notes, RMQ_HA_UNREAD, (int)-bytes, r->next, 0, r->peer);
+            r->dead = 1;
+        }
         return 0;
     }
     if (p.count == 0) return 0;

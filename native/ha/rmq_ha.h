@@ -3,12 +3,13 @@
  *
  * A slave says int64 maxPhyOffset, again and again: the first one is where it wants to begin, each later one acknowledges.
  * The master sends frames: int64 log offset, int32 size, bytes; size 0 is a heartbeat. A slave holds one descriptor and 1 KiB
- * here, whatever it does, and never a file of the log. */
+ * here, whatever it does, and never a file of the log. One that has said nothing yet gives its place to a newer one. */
 #ifndef RMQ_HA_H
 #define RMQ_HA_H
+#include <string.h>
 #include "rmq_wake.h"
 
-enum { RMQ_HA_SLAVES = 64, RMQ_HA_ADDRESS = 64, RMQ_HA_NOTES = 64 };
+enum { RMQ_HA_SLAVES = 64, RMQ_HA_ADDRESS = 64, RMQ_HA_NOTES = 256 };
 
 typedef struct rmq_ha rmq_ha;
 
@@ -18,9 +19,10 @@ typedef struct rmq_ha_log {
     int64_t (*end)(void *ctx);          /* offset up to which bytes may be sent */
     int64_t (*begin)(void *ctx);        /* offset of the first byte that is there */
     int64_t (*last_file)(void *ctx);    /* where an empty slave begins */
-    /* The bytes at `offset`, and in *n how many there are up to the end of their file. NULL: they are gone. */
+    /* The bytes at `offset`, and in *n how many there are up to the end of their file. NULL: they are gone; or *n is -errno. */
     const unsigned char *(*hold)(void *ctx, int64_t offset, int64_t *n, void **held);
     void (*release)(void *ctx, void *held);
+    void (*acked)(void *ctx);           /* slaves have acknowledged more, or no more comes: from rmq_ha_stop. NULL: no matter */
 } rmq_ha_log;
 
 typedef struct rmq_ha_limits {
@@ -41,6 +43,8 @@ enum rmq_ha_what {
     RMQ_HA_BAD,         /* a: what it says, b: what was sent to it: no slave says so */
     RMQ_HA_FULL,        /* there are RMQ_HA_SLAVES already */
     RMQ_HA_GONE,        /* a: bytes it still needed are deleted, b: the master's begin */
+    RMQ_HA_UNREAD,      /* a: bytes it needs cannot be read, error: why */
+    RMQ_HA_MUTE,        /* it had said nothing yet when another connection needed its place */
     /* of a slave */
     RMQ_HA_FOLLOWS,     /* a: its end, b: the master's, as far as known */
     RMQ_HA_LOST,        /* a: its end; error */
@@ -48,6 +52,7 @@ enum rmq_ha_what {
     RMQ_HA_SHORT,       /* a: where the master's log ends, b: its end, which is beyond */
     RMQ_HA_WRONG,       /* a: where the frame says to lie, b: where it has to */
     RMQ_HA_NO_RECORD,   /* a: where no whole record is, b: the size that it says */
+    RMQ_HA_ROTTEN,      /* a: the record there has a wrong checksum */
     RMQ_HA_FAILED,      /* a: its end; error: of its own log */
 };
 typedef struct rmq_ha_note {
@@ -67,8 +72,9 @@ static inline void rmq_ha_say(rmq_ha_notes *n, int what, int error, int64_t a, i
     note->error = error;
     note->a = a;
     note->b = b;
-    strncpy(note->peer, peer, RMQ_HA_ADDRESS - 1);
-    note->peer[RMQ_HA_ADDRESS - 1] = 0;
+    size_t size = strnlen(peer, RMQ_HA_ADDRESS - 1);
+    memcpy(note->peer, peer, size);
+    note->peer[size] = 0;
     if (n->written - n->read > RMQ_HA_NOTES) n->read = n->written - RMQ_HA_NOTES;
     rmq_mutex_unlock(&n->lock);
 }
@@ -93,16 +99,25 @@ int rmq_ha_new(const rmq_ha_log *log, const rmq_ha_limits *limits, int listener,
 int rmq_ha_start(rmq_ha *ha);
 void rmq_ha_stop(rmq_ha *ha);           /* joins the thread, closes every socket, lets waiters out. Idempotent */
 void rmq_ha_free(rmq_ha *ha);           /* after the stop, and when nobody is in a call */
-void rmq_ha_child(rmq_ha *ha);          /* in a child of fork: closes its copies of the sockets */
+/* Around a fork, so that the child knows every socket: lock before it, unlock in the parent, rmq_ha_child in the child, which
+ * closes its copies. A slave must see the parent's close. */
+void rmq_ha_fork_lock(rmq_ha *ha);
+void rmq_ha_fork_unlock(rmq_ha *ha);
+void rmq_ha_child(rmq_ha *ha);
 
 /* ---- any thread */
 void rmq_ha_wake(rmq_ha *ha);           /* there is more to send; a system call only where the thread may sleep */
 int rmq_ha_replicas(rmq_ha *ha, rmq_ha_replica *out, int most);
 rmq_ha_notes *rmq_ha_notes_of(rmq_ha *ha);
-int64_t rmq_ha_acked(const rmq_ha *ha);         /* the highest acknowledgement of any slave; -1: none */
+/* What `acks` slaves, 1 to RMQ_HA_SLAVES, have acknowledged; -1: nothing. Of two connections from one host the older one counts
+ * only if it has spoken since the newer one came: it may be what is left of the same slave. */
+int64_t rmq_ha_acked(const rmq_ha *ha, int acks);
+/* How many replicas are in sync: slaves that lack less than behind_bytes of what is below `end`, and this master (RocketMQ:
+ * inSyncReplicasNums). */
+int rmq_ha_in_sync(rmq_ha *ha, int64_t end);
 /* True if a slave is connected that lacks no more than behind_bytes of what is below `end` (RocketMQ: isSlaveOK). */
 int rmq_ha_usable(rmq_ha *ha, int64_t end);
-/* Until a slave has acknowledged `end`: 0; -ETIMEDOUT; -ECANCELED: the master has stopped. */
-int rmq_ha_wait(rmq_ha *ha, int64_t end, int64_t timeout_ns);
+/* Until `acks` slaves have acknowledged `end`: 0; -ETIMEDOUT; -ECANCELED: the master has stopped. */
+int rmq_ha_wait(rmq_ha *ha, int64_t end, int acks, int64_t timeout_ns);
 int64_t rmq_ha_sent(const rmq_ha *ha);          /* bytes of the log, to all slaves */
 #endif

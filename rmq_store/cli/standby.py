@@ -47,13 +47,16 @@ def run(args: argparse.Namespace, out: Output) -> int:
                 out.flush()
                 if state == "refused":
                     return CORRUPT          # the log of the command says why; nothing heals it but a hand
+                if state == "failed":
+                    store.flush()           # raises what the store failed with; only an open recovers it
     finally:
         signal.signal(signal.SIGTERM, before)
     return FINE
 
 
 _WORDS = {"waits": "has no connection to", "compares": "compares its log with", "follows": "follows",
-          "refused": "does not follow, because the logs differ,"}
+          "refused": "does not follow, because the logs differ,",
+          "stalled": "cannot store what it gets, and tries again, from", "failed": "has failed, and follows no more"}
 
 
 def _ready(path: str | None, offset: int) -> None:

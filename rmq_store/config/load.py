@@ -286,6 +286,23 @@ def _say_what_rests(result: dict[str, Any], origins: dict[str, str]) -> None:
             emit(Event.OPTION_NO_EFFECT, source=origins[name], options=f"{name} ({reason})")
 
 
+def _check_replicas(result: dict[str, Any]) -> None:
+    beat, house = result["ha_send_heartbeat_interval_ms"], result["ha_housekeeping_interval_ms"]
+    if beat >= house:
+        raise ConfigError(f"ha_send_heartbeat_interval_ms is {beat} ms, and ha_housekeeping_interval_ms {house} ms: a peer "
+                          "would lose its connection before its next heartbeat; lower the first, or raise the second")
+    total, wanted, least = (result[name] for name in ("total_replicas", "in_sync_replicas", "min_in_sync_replicas"))
+    if wanted > total:
+        raise ConfigError(f"in_sync_replicas is {wanted}, and total_replicas {total}: no put could succeed; raise "
+                          "total_replicas to the number of replicas, the master counted")
+    if least > wanted and not result["all_ack_in_sync_state_set"]:
+        raise ConfigError(f"min_in_sync_replicas is {least}, and in_sync_replicas {wanted}: the least cannot be more than the "
+                          "number it stands for; raise in_sync_replicas, or lower min_in_sync_replicas")
+    if least > total or (result["all_ack_in_sync_state_set"] and total < 2):
+        raise ConfigError(f"total_replicas is {total}, which leaves no slave that could acknowledge: raise total_replicas to "
+                          "the number of replicas, the master counted")
+
+
 def _check_together(result: dict[str, Any]) -> None:
     if result["follow"] and not result["readonly"]:
         raise ConfigError("follow=True is for a store that another process writes: give readonly=True as well, or leave follow "
@@ -293,6 +310,7 @@ def _check_together(result: dict[str, Any]) -> None:
     if result["role"] == "sync_master" and result["ha_listen"] is None and not result["readonly"]:
         raise ConfigError("role is sync_master, and no slave can connect: give ha_listen='ip:port' (RocketMQ: haListenPort), "
                           "or role='master'")
+    _check_replicas(result)
     size = values.index_file_size(result["index_slots"], result["index_entries_max"])
     if size > INT_MAX:
         raise ConfigError(f"index_slots {result['index_slots']} and index_entries_max {result['index_entries_max']} make an "

@@ -153,6 +153,17 @@ OPTIONS: tuple[Option, ...] = (
          "count for role=sync_master.", "haSlaveFallbehindMax"),
     _int("slave_timeout_ms", 3000, "ms", 1, _HOUR_MS, "With role=sync_master: how long a put waits for a slave. Then it "
          "returns FLUSH_SLAVE_TIMEOUT.", "slaveTimeout"),
+    _int("total_replicas", 1, "replicas", 1, 65, "Replicas of this store, the master counted: no more of them count as in "
+         "sync.", "totalReplicas"),
+    _int("in_sync_replicas", 1, "replicas", 1, 65, "With role=sync_master: how many replicas have a message, the master "
+         "counted, when its put returns PUT_OK. If fewer are in sync, the message is not stored (IN_SYNC_REPLICAS_NOT_ENOUGH). "
+         "1: the put waits for one slave, and stores the message in any case.", "inSyncReplicas"),
+    _int("min_in_sync_replicas", 1, "replicas", 1, 65, "The least that auto_in_sync_replicas_enabled and "
+         "all_ack_in_sync_state_set are content with.", "minInSyncReplicas"),
+    _bool("all_ack_in_sync_state_set", False, "With role=sync_master: a put waits for every slave that is in sync, however "
+          "many in_sync_replicas asks for.", "allAckInSyncStateSet"),
+    _bool("auto_in_sync_replicas_enabled", False, "If fewer replicas are in sync than in_sync_replicas asks for, a put waits "
+          "for those, down to min_in_sync_replicas.", "enableAutoInSyncReplicas"),
     _bool("ha_flow_control_enabled", False, "Limit the bytes that a master sends to all its slaves together.",
           "haFlowControlEnable"),
     _int("ha_transfer_rate_max_bytes", 100 * MIB, "bytes", 64 * KIB, 1 << 40, "With ha_flow_control_enabled: the limit for one "

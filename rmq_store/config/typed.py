@@ -103,6 +103,16 @@ class OpenOptions(LiveOptions, total=False):
     haSlaveFallbehindMax: int | str
     slave_timeout_ms: int | str
     slaveTimeout: int | str
+    total_replicas: int | str
+    totalReplicas: int | str
+    in_sync_replicas: int | str
+    inSyncReplicas: int | str
+    min_in_sync_replicas: int | str
+    minInSyncReplicas: int | str
+    all_ack_in_sync_state_set: bool | str
+    allAckInSyncStateSet: bool | str
+    auto_in_sync_replicas_enabled: bool | str
+    enableAutoInSyncReplicas: bool | str
     ha_flow_control_enabled: bool | str
     haFlowControlEnable: bool | str
     ha_transfer_rate_max_bytes: int | str

@@ -38,9 +38,10 @@ from rmq_store.opened.tasks import filter_setter
 from rmq_store.queues.consumequeue._owner import QueueTableOwner
 from rmq_store.queues.consumequeue.loader import Emptied, batch_dirs, load_batch_queues, load_queues, remove_empty
 from rmq_store.queues.index.loader import load_index
+from rmq_store.replication.beginning import drop_empty_log
 from rmq_store.replication.mark import refuse_as_master
 from rmq_store.services.cleaning._clean import let_go, note_removed
-from rmq_store.services.cleaning.removing import bound_removed, removed_queues
+from rmq_store.services.cleaning.removing import bound_removed, finish_removals, removed_queues
 from rmq_store.services.cleaning.rules import used_percent
 from rmq_store.services.consumer.filters import open_filters
 from rmq_store.services.consumer.tables import batch_topics
@@ -148,6 +149,8 @@ def _load_and_recover(store: StoreServes, files: ControlFiles, places: Places, o
     store._setup_put()
     store._setup_get(memory_limit())
     store._apply(options)
+    if options.role == "slave" and not readonly:
+        drop_empty_log(files, places)
     _load_log(store, places, options, None if readonly else files)
     table = QueueTableOwner(
         places.consumequeue, ext_dir=places.consumequeue_ext, tmp_dir=places.consumequeue_tmp,
@@ -420,6 +423,7 @@ def _mend(store: StoreServes, files: ControlFiles, places: Places, found: Found,
     damaged = found.lacking_from < OFFSET_MAX
     if damaged or not clean:
         found.queues.cut()
+    finish_removals(files, places.root, found.table)
     dispatch_from = max(found.queued_end, first, 0) if clean else min(outcome.begin, max(found.queued_end, first))
     # Entries that no sync is known to cover may be torn, and what is left of one may look whole: they are written again.
     whole_to = outcome.end if clean else min(outcome.queued_to, outcome.end)

@@ -17,7 +17,7 @@ from rmq_store.opened.entering import Entering
 from rmq_store.opened.subscribing import Offsets, Subscription
 from rmq_store.opened.timing import StoreTimers
 from rmq_store.services.cleaning.cleaner import Cleaned, Cleaner, keep_ms
-from rmq_store.services.cleaning.removing import RemovedQueues, is_system_topic, remove_expired, remove_topics
+from rmq_store.services.cleaning.removing import RemovedQueues, is_system_topic, remove_expired, remove_mirrored, remove_topics
 from rmq_store.services.compaction.files import queues_on_disk
 from rmq_store.services.compaction.service import Compacted, Compactions, CompactionState
 from rmq_store.services.compaction.table import KEYS_MAX, Table
@@ -354,6 +354,13 @@ class StoreServes(StoreTimers):
             self._compactions.remove(*gone)
         self._forget_arrivals(topics)
         return removed
+
+    def _begin_anew(self, rows: list[tuple[int, str, int, int]]) -> None:
+        """Of a slave: its master has removed these queues (remove_mirrored)."""
+        remove_mirrored(self, self._consuming, self._files, rows)
+        for _, topic, queue_id, _ in rows:
+            self._compactions.remove(topic, queue_id)
+        self._forget_arrivals(tuple({topic for _, topic, _, _ in rows}))
 
     def _forget_arrivals(self, topics: tuple[str, ...]) -> None:
         """Queues of these topics begin anew. MessageStore has the listeners."""

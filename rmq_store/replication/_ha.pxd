@@ -4,7 +4,7 @@ from libc.stdint cimport int32_t, int64_t
 
 cdef extern from "rmq_ha.h" nogil:
     enum: RMQ_HA_SLAVES, RMQ_HA_ADDRESS
-    enum: RMQ_HA_FOLLOWS, RMQ_HA_LOST, RMQ_HA_PARTED, RMQ_HA_SHORT, RMQ_HA_WRONG, RMQ_HA_NO_RECORD, RMQ_HA_FAILED
+    enum: RMQ_HA_FOLLOWS, RMQ_HA_LOST, RMQ_HA_PARTED, RMQ_HA_SHORT, RMQ_HA_WRONG, RMQ_HA_NO_RECORD, RMQ_HA_ROTTEN, RMQ_HA_FAILED
     ctypedef struct rmq_ha:
         pass
     ctypedef struct rmq_ha_log:
@@ -14,6 +14,7 @@ cdef extern from "rmq_ha.h" nogil:
         int64_t (*last_file)(void *ctx) noexcept nogil
         const unsigned char *(*hold)(void *ctx, int64_t offset, int64_t *n, void **held) noexcept nogil
         void (*release)(void *ctx, void *held) noexcept nogil
+        void (*acked)(void *ctx) noexcept nogil
     ctypedef struct rmq_ha_limits:
         int64_t heartbeat_ns, silence_ns, frame_bytes, behind_bytes, rate
     ctypedef struct rmq_ha_note:
@@ -31,11 +32,14 @@ cdef extern from "rmq_ha.h" nogil:
     int rmq_ha_start(rmq_ha *ha)
     void rmq_ha_stop(rmq_ha *ha)
     void rmq_ha_free(rmq_ha *ha)
+    void rmq_ha_fork_lock(rmq_ha *ha)
+    void rmq_ha_fork_unlock(rmq_ha *ha)
     void rmq_ha_child(rmq_ha *ha)
     void rmq_ha_wake(rmq_ha *ha)
     int rmq_ha_replicas(rmq_ha *ha, rmq_ha_replica *out, int most)
     rmq_ha_notes *rmq_ha_notes_of(rmq_ha *ha)
-    int64_t rmq_ha_acked(const rmq_ha *ha)
+    int64_t rmq_ha_acked(const rmq_ha *ha, int acks)
+    int rmq_ha_in_sync(rmq_ha *ha, int64_t end)
     bint rmq_ha_usable(rmq_ha *ha, int64_t end)
-    int rmq_ha_wait(rmq_ha *ha, int64_t end, int64_t timeout_ns)
+    int rmq_ha_wait(rmq_ha *ha, int64_t end, int acks, int64_t timeout_ns)
     int64_t rmq_ha_sent(const rmq_ha *ha)

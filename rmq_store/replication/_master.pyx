@@ -10,18 +10,18 @@ import weakref
 from libc.stdint cimport int64_t
 from libc.stdlib cimport calloc, free
 
-from rmq_store.access.writer._put cimport WAIT_REPLICA, StorePut
+from rmq_store.access.writer._put cimport WAIT_IN_SYNC, WAIT_REPLICA, Replicas, StorePut
 from rmq_store.base.io._io cimport rmq_lost_any
-from rmq_store.base.io._sync cimport (pthread_t, rmq_event_ticket, rmq_event_wait, rmq_event_wake, rmq_load, rmq_load32,
-                                      rmq_publish32, rmq_thread_join, rmq_thread_start)
+from rmq_store.base.io._sync cimport (EIO, pthread_t, rmq_count, rmq_event_ticket, rmq_event_wait, rmq_event_wake, rmq_fence,
+                                      rmq_load, rmq_load32, rmq_publish32, rmq_thread_join, rmq_thread_start)
 from rmq_store.base.segment._file cimport FileRow, LogFile, log_file_release, row_end, row_find, row_start
 from rmq_store.log.commitlog._log cimport Log
 from rmq_store.log.dispatch._dispatch cimport Dispatcher
 from rmq_store.log.flush._flush cimport flush_commit, flush_wait
-from rmq_store.replication._ha cimport (RMQ_HA_SLAVES, rmq_ha, rmq_ha_acked, rmq_ha_child, rmq_ha_free, rmq_ha_heard,
-                                        rmq_ha_limits, rmq_ha_log, rmq_ha_new, rmq_ha_note, rmq_ha_notes_of, rmq_ha_replica,
-                                        rmq_ha_replicas, rmq_ha_sent, rmq_ha_start, rmq_ha_stop, rmq_ha_usable, rmq_ha_wait,
-                                        rmq_ha_wake)
+from rmq_store.replication._ha cimport (RMQ_HA_SLAVES, rmq_ha, rmq_ha_acked, rmq_ha_child, rmq_ha_fork_lock,
+                                        rmq_ha_fork_unlock, rmq_ha_free, rmq_ha_heard, rmq_ha_in_sync, rmq_ha_limits,
+                                        rmq_ha_log, rmq_ha_new, rmq_ha_note, rmq_ha_notes_of, rmq_ha_replica, rmq_ha_replicas,
+                                        rmq_ha_sent, rmq_ha_start, rmq_ha_stop, rmq_ha_usable, rmq_ha_wait, rmq_ha_wake)
 
 cdef int64_t MS = 1_000_000
 cdef int64_t LOOK_NS = 1_000_000_000        # where dispatch is held back, nothing wakes the thread
@@ -34,6 +34,9 @@ cdef struct Source:
     FileRow *row
     Dispatcher *dispatcher
     rmq_ha *ha
+    Replicas *replicas          # the store's
+    int total, in_sync, least   # replicas: that there are, that a put waits for, and at least
+    bint all, less
     pthread_t thread
     bint running
     int stop
@@ -63,10 +66,13 @@ cdef int64_t _last_file(void *ctx) noexcept nogil:
 cdef const unsigned char *_hold(void *ctx, int64_t offset, int64_t *n, void **held) noexcept nogil:
     cdef int error = 0
     cdef LogFile *f = row_find((<Source *> ctx).row, offset, &error)
+    n[0] = 0
     if f == NULL:
+        n[0] = error            # 0: there is no such file
         return NULL
     if rmq_lost_any(&f.lost):       # the zeros of a page that could not be read are no messages
         log_file_release(f)
+        n[0] = -EIO
         return NULL
     held[0] = f
     n[0] = f.start + f.size - offset
@@ -98,21 +104,53 @@ cdef bint _usable(void *of, int64_t end) noexcept nogil:
     return rmq_ha_usable((<Source *> of).ha, end)
 
 
-cdef int64_t _acked(void *of) noexcept nogil:
-    return rmq_ha_acked((<Source *> of).ha)
+cdef int64_t _acked(void *of, int acks) noexcept nogil:
+    return rmq_ha_acked((<Source *> of).ha, acks)
 
 
-cdef int _wait(void *of, int64_t end, int64_t timeout_ns) noexcept nogil:
-    # What slaves may not have yet is made so: nobody else may be in a hurry.
+cdef int _needed(void *of, int64_t end, int *in_sync) noexcept nogil:
+    # RocketMQ: CommitLog.calcNeedAckNums. The master is one of the replicas, and its own put no acknowledgement.
     cdef Source *s = <Source *> of
-    if timeout_ns > 0 and rmq_ha_acked(s.ha) < end and rmq_load32(&s.stop) == 0:
-        if _end(s) < end:
-            if s.log.durable_only:
-                flush_wait(s.log, end, timeout_ns)
-            else:
-                flush_commit(s.log, end)
-        rmq_ha_wake(s.ha)
-    return rmq_ha_wait(s.ha, end, timeout_ns)
+    cdef int there = min(rmq_ha_in_sync(s.ha, end), s.total), wanted = s.in_sync
+    in_sync[0] = there
+    if s.all:
+        return there - 1 if there >= s.least else -1
+    if s.less:
+        wanted = max(min(wanted, there), s.least)
+    return wanted - 1 if wanted <= there else -1
+
+
+cdef void _push_for(Source *s, int64_t end, int64_t timeout_ns) noexcept nogil:
+    # What slaves may not have yet is made so: nobody else may be in a hurry.
+    if rmq_load32(&s.stop) != 0:
+        return
+    if _end(s) < end:
+        if s.log.durable_only:
+            flush_wait(s.log, end, timeout_ns)
+        else:
+            flush_commit(s.log, end)
+    rmq_ha_wake(s.ha)
+
+
+cdef void _push(void *of, int64_t end) noexcept nogil:
+    cdef Source *s = <Source *> of
+    _push_for(s, end, s.replicas.timeout_ns)
+
+
+cdef int _wait(void *of, int64_t end, int acks, int64_t timeout_ns) noexcept nogil:
+    cdef Source *s = <Source *> of
+    if timeout_ns > 0 and rmq_ha_acked(s.ha, acks) < end:
+        _push_for(s, end, timeout_ns)
+    return rmq_ha_wait(s.ha, end, acks, timeout_ns)
+
+
+cdef void _moved(void *ctx) noexcept nogil:
+    # In the HA thread: slaves have acknowledged more. Whoever watches has set `watched` before his last look.
+    cdef Replicas *r = (<Source *> ctx).replicas
+    rmq_count(&r.moves, 1)
+    rmq_fence()
+    if r.more != NULL and rmq_load32(r.watched) != 0:
+        rmq_event_wake(r.more)
 
 
 cdef class Master:
@@ -141,7 +179,8 @@ cdef class Master:
             raise MemoryError("replication")
         self.source.log, self.source.row, self.source.dispatcher = store.log, store.row, store.dispatcher
         log.ctx, log.end, log.begin, log.last_file = self.source, _end, _begin, _last_file
-        log.hold, log.release = _hold, _release
+        log.hold, log.release, log.acked = _hold, _release, _moved
+        self._take_rule(store, options)
         limits.heartbeat_ns = options.ha_send_heartbeat_interval_ms * MS
         limits.silence_ns = options.ha_housekeeping_interval_ms * MS
         limits.frame_bytes = options.ha_transfer_batch_size_bytes
@@ -167,8 +206,17 @@ cdef class Master:
             raise OSError(-rc, os.strerror(-rc), "the HA thread")
         if options.role == "sync_master":
             store.replicas.of, store.replicas.timeout_ns = self.source, options.slave_timeout_ms * MS
-            store.replicas.usable, store.replicas.acked, store.replicas.wait = _usable, _acked, _wait
+            store.replicas.usable, store.replicas.needed, store.replicas.acked = _usable, _needed, _acked
+            store.replicas.wait, store.replicas.push = _wait, _push
             store.waits |= WAIT_REPLICA
+            if options.in_sync_replicas > 1 or options.all_ack_in_sync_state_set:
+                store.waits |= WAIT_IN_SYNC
+
+    cdef void _take_rule(self, StorePut store, options):
+        cdef Source *s = self.source
+        s.replicas = &store.replicas
+        s.total, s.in_sync, s.least = options.total_replicas, options.in_sync_replicas, options.min_in_sync_replicas
+        s.all, s.less = options.all_ack_in_sync_state_set, options.auto_in_sync_replicas_enabled
 
     def __dealloc__(self):
         if self.source != NULL:
@@ -202,7 +250,7 @@ cdef class Master:
 
     def acknowledged(self):
         """The highest offset that a slave has acknowledged, -1: none has: int."""
-        return rmq_ha_acked(self.source.ha) if self.source != NULL and self.source.ha != NULL else -1
+        return rmq_ha_acked(self.source.ha, 1) if self.source != NULL and self.source.ha != NULL else -1
 
     def sent_bytes(self):
         """Bytes of the log that were sent, to all slaves together: int."""
@@ -215,6 +263,15 @@ cdef class Master:
         while self.source != NULL and self.source.ha != NULL and rmq_ha_heard(rmq_ha_notes_of(self.source.ha), &note):
             found.append((note.what, note.error, note.a, note.b, (<bytes> note.peer).decode()))
         return found
+
+    def _lock_for_fork(self):
+        if self.source == NULL or self.source.ha == NULL:
+            return False
+        rmq_ha_fork_lock(self.source.ha)        # for as long as an accept or a close takes
+        return True
+
+    def _unlock_after_fork(self):
+        rmq_ha_fork_unlock(self.source.ha)
 
     def _forked(self):
         # The threads and their locks did not come along; the sockets did, and a slave must see them closed by its master.
@@ -233,9 +290,22 @@ cdef void _end_threads(Source *s) noexcept nogil:
         rmq_ha_stop(s.ha)
 
 
+_locked = []
+
+
+def _before_fork():
+    _locked[:] = [master for master in list(_masters) if (<Master> master)._lock_for_fork()]
+
+
+def _in_parent():
+    while _locked:
+        (<Master> _locked.pop())._unlock_after_fork()
+
+
 def _in_child():
+    _locked.clear()
     for master in list(_masters):
         (<Master> master)._forked()
 
 
-os.register_at_fork(after_in_child=_in_child)
+os.register_at_fork(before=_before_fork, after_in_parent=_in_parent, after_in_child=_in_child)

@@ -1,10 +1,25 @@
 # Applying what a master sends: bytes of its log become whole records at the end of this one. Owner: the slave's thread.
 from libc.stdint cimport int32_t, int64_t
 
-from rmq_store.base.io._sync cimport pthread_t
+from rmq_store.base.io._sync cimport pthread_t, rmq_mutex
 from rmq_store.log.commitlog._log cimport Log
 from rmq_store.log.dispatch._dispatch cimport Dispatcher
 from rmq_store.replication._ha cimport RMQ_HA_ADDRESS, rmq_ha_notes
+
+
+cdef extern from "rmq_ha_socket.h" nogil:
+    ctypedef struct rmq_ha_peer:
+        int fd
+        rmq_mutex fork_lock
+    int rmq_ha_connect(rmq_ha_peer *p, const char *host, const char *port, int wake, int64_t timeout_ms)
+    void rmq_ha_shut(rmq_ha_peer *p)
+    void rmq_ha_leave(rmq_ha_peer *p)
+    int64_t rmq_ha_receive(int fd, void *to, size_t n, int wake, int64_t timeout_ms)
+    int rmq_ha_send(int fd, const void *at, size_t n)
+    int rmq_ha_pause(int wake, int64_t timeout_ms)
+    int rmq_ha_wake_new()
+    void rmq_ha_wake_signal(int wake)
+    void rmq_ha_close(int fd)
 
 
 cdef enum State:
@@ -12,6 +27,8 @@ cdef enum State:
     STATE_COMPARES = 1
     STATE_FOLLOWS = 2
     STATE_REFUSED = 3           # the logs differ
+    STATE_STALLED = 4           # what comes cannot be stored now, and is tried again
+    STATE_FAILED = 5            # the store has failed: nothing more is stored
 
 
 cdef struct Mirror:
@@ -22,7 +39,11 @@ cdef struct Mirror:
     char[RMQ_HA_ADDRESS] peer
     int64_t heartbeat_ms, silence_ms, record_max
     bint sync_mode
-    int wake, fd, stop
+    bint check_crc, crc_required        # as recovery: recover_check_crc, record_crc_required
+    # While something takes long: pauses, and reports if that is due. 0; -1: the connection ends.
+    int (*beat)(Mirror *m, int64_t pause_ms) noexcept nogil
+    rmq_ha_peer peer_socket
+    int wake, stop
     pthread_t thread
     bint running
     # ---- one connection
@@ -34,6 +55,7 @@ cdef struct Mirror:
     int64_t in_from, in_size
     unsigned char *part         # a record that is not whole yet
     int64_t part_size, part_room
+    int64_t filler_from         # log offset from which on the own log has filler, which is not compared; -1: nowhere
     int64_t filler_left         # bytes behind an end-of-file record that are still to come
     # ---- told
     int state                   # atomic, a State
@@ -43,16 +65,9 @@ cdef struct Mirror:
     int64_t last_a
     rmq_ha_notes notes
 
-
-cdef extern from "rmq_ha_socket.h" nogil:
-    int rmq_ha_connect(const char *host, const char *port, int wake, int64_t timeout_ms)
-    int64_t rmq_ha_receive(int fd, void *to, size_t n, int wake, int64_t timeout_ms)
-    int rmq_ha_send(int fd, const void *at, size_t n)
-    int rmq_ha_pause(int wake, int64_t timeout_ms)
-    int rmq_ha_wake_new()
-    void rmq_ha_wake_signal(int wake)
-    void rmq_ha_close(int fd)
-
+# Where a connection begins to compare: at most `bytes` of records before the end, within one file, and in *filler_from where
+# the own log has filler behind them; 0: the log has nothing. -errno.
+cdef int64_t mirror_begin(Mirror *m, int64_t bytes, int64_t *filler_from) noexcept nogil
 # Notes why this connection ends, once for each place. Returns -1.
 cdef int mirror_refuse(Mirror *m, int what, int error, int64_t a, int64_t b) noexcept nogil
 # Bytes of the master's log from m.received on: compared where they are here already, else appended. 0; -1: noted.

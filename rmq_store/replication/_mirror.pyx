@@ -9,13 +9,17 @@ from libc.string cimport memcmp, memcpy, memmove
 from rmq_store.base.io._io cimport rmq_lost_any
 from rmq_store.base.io._sync cimport EIO, ENOMEM, ETIMEDOUT, rmq_count, rmq_load, rmq_load32, rmq_publish, rmq_publish32
 from rmq_store.base.segment._allocator cimport allocator_follow, allocator_pass, allocator_take, allocator_wait
-from rmq_store.base.segment._file cimport LogFile, log_file_hold, log_file_release, row_find, row_push
+from rmq_store.base.segment._file cimport LogFile, log_file_hold, log_file_release, row_find, row_push, row_start
+from rmq_store.codec._bad cimport BAD_NOT, BAD_RECORD_CRC, Bad, crc_bad
 from rmq_store.codec._layout cimport BLANK_SIZE, MAGIC_BLANK, MAGIC_V1, MAGIC_V2, RECORD_AT_MAGIC, RECORD_HEAD_SIZE
-from rmq_store.codec._record cimport RECORD_BLANK, RECORD_OK, RecordStatus, RecordView, record_parse, rmq_get32
+from rmq_store.codec._record cimport (RECORD_BLANK, RECORD_OK, RecordStatus, RecordView, record_crc_check, record_parse,
+                                      rmq_get32)
 from rmq_store.log.commitlog._log cimport FENCE_WRITE, Log, log_fence, log_lock_begin, log_lock_end
-from rmq_store.replication._ha cimport (RMQ_HA_FAILED, RMQ_HA_LOST, RMQ_HA_NO_RECORD, RMQ_HA_PARTED, rmq_ha_say)
+from rmq_store.replication._ha cimport (RMQ_HA_FAILED, RMQ_HA_LOST, RMQ_HA_NO_RECORD, RMQ_HA_PARTED, RMQ_HA_ROTTEN,
+                                        rmq_ha_say)
 
 cdef int64_t WAIT_FILE_NS = 100_000_000
+cdef int64_t AGAIN_MS = 500     # between two attempts to make a file
 
 
 cdef int mirror_refuse(Mirror *m, int what, int error, int64_t a, int64_t b) noexcept nogil:
@@ -23,15 +27,24 @@ cdef int mirror_refuse(Mirror *m, int what, int error, int64_t a, int64_t b) noe
     if what != m.last_what or a != m.last_a:
         rmq_ha_say(&m.notes, what, error, a, b, m.peer)
     m.last_what, m.last_a = what, a
-    if what != RMQ_HA_LOST:
+    if what == RMQ_HA_FAILED:
+        rmq_publish32(&m.state, STATE_STALLED if rmq_load32(&m.log.fence) == 0 else STATE_FAILED)
+    elif what == RMQ_HA_ROTTEN:
+        rmq_publish32(&m.state, STATE_STALLED)
+    elif what != RMQ_HA_LOST:
         rmq_publish32(&m.state, STATE_REFUSED)
     return -1
+
+
+cdef int _failed(Mirror *m) noexcept nogil:
+    return mirror_refuse(m, RMQ_HA_FAILED, rmq_load32(&m.log.fence), m.log.position, 0)
 
 
 # ---- appending what is whole and in its place
 
 cdef int _next_file(Mirror *m) noexcept nogil:
-    # The log continues in a file at its end. 0; -1: stopped or failed.
+    # The log continues in a file at its end. 0; -1: stopped or failed. Where none can be made, as on a full disk, it waits
+    # until one can, and the master hears of it as of a slow slave.
     cdef Log *log = m.log
     cdef LogFile *next
     cdef int rc
@@ -41,7 +54,8 @@ cdef int _next_file(Mirror *m) noexcept nogil:
             rc = allocator_wait(log.alloc, log.position, WAIT_FILE_NS)
             if rc < 0 and rc != -ETIMEDOUT:
                 mirror_refuse(m, RMQ_HA_FAILED, -rc, log.position, 0)
-                rmq_ha_pause(m.wake, 1000)
+            if m.beat(m, AGAIN_MS if rc < 0 and rc != -ETIMEDOUT else 0) < 0:
+                return -1
             continue
         log_lock_begin(log)
         rc = row_push(log.row, next)
@@ -53,7 +67,7 @@ cdef int _next_file(Mirror *m) noexcept nogil:
             log_file_release(next)
         log_lock_end(log)
         return 0 if rc >= 0 else mirror_refuse(m, RMQ_HA_FAILED, -rc, log.position, 0)
-    return -1
+    return _failed(m) if rmq_load32(&log.fence) != 0 else -1
 
 
 cdef int _write(Mirror *m, int64_t at, const unsigned char *from_, int64_t n) noexcept nogil:
@@ -84,13 +98,12 @@ cdef void mirror_publish(Log *log, int64_t end, int64_t timestamp) noexcept nogi
 cdef int _append(Mirror *m, const unsigned char *from_, int64_t n, int64_t records, int64_t timestamp) noexcept nogil:
     # Whole records, for the log's end, within one file.
     cdef Log *log = m.log
-    cdef int rc
-    if rmq_load32(&log.fence) != 0:
-        return mirror_refuse(m, RMQ_HA_FAILED, rmq_load32(&log.fence), log.position, 0)
+    cdef int rc = -1
     if log.tail == NULL and _next_file(m) < 0:
         return -1
     log_lock_begin(log)
-    rc = _write(m, log.position, from_, n)
+    if rmq_load32(&log.fence) == 0:     # asked under the lock, as by log_append: nothing is added to a log that has failed
+        rc = _write(m, log.position, from_, n)
     if rc == 0:
         mirror_publish(log, log.position + n, timestamp)
         rmq_count(&log.puts, records)
@@ -100,7 +113,7 @@ cdef int _append(Mirror *m, const unsigned char *from_, int64_t n, int64_t recor
             log_file_release(log.tail)
             log.tail = NULL
     log_lock_end(log)
-    return rc
+    return rc if rc == 0 else _failed(m)
 
 
 cdef int _fill(Mirror *m, const unsigned char *from_, int64_t n) noexcept nogil:
@@ -108,12 +121,13 @@ cdef int _fill(Mirror *m, const unsigned char *from_, int64_t n) noexcept nogil:
     cdef Log *log = m.log
     cdef LogFile *f = log.tail
     cdef int64_t end
-    cdef int rc = 0
+    cdef int rc
     if f == NULL:
         return -1
     end = f.start + f.size
     log_lock_begin(log)
-    if n > 0:
+    rc = 0 if rmq_load32(&log.fence) == 0 else -1
+    if rc == 0 and n > 0:
         rc = _write(m, end - m.filler_left, from_, n)
     m.filler_left -= n
     if rc == 0 and m.filler_left == 0:
@@ -126,7 +140,14 @@ cdef int _fill(Mirror *m, const unsigned char *from_, int64_t n) noexcept nogil:
         m.part_size = 0
         m.filler_left = -1
     log_lock_end(log)
-    return rc
+    return rc if rc == 0 else _failed(m)
+
+
+cdef inline Bad _checked(const Mirror *m, const RecordView *v) noexcept nogil:
+    # As recovery decides.
+    if m.check_crc:
+        return crc_bad(v, m.crc_required)
+    return BAD_RECORD_CRC if m.crc_required and record_crc_check(v) != 1 else BAD_NOT
 
 
 cdef int64_t _file_end(Mirror *m, int64_t at) noexcept nogil:
@@ -134,7 +155,7 @@ cdef int64_t _file_end(Mirror *m, int64_t at) noexcept nogil:
 
 
 cdef int64_t _run_of(Mirror *m, const unsigned char *from_, int64_t n, int64_t *records, int64_t *timestamp) noexcept nogil:
-    # Bytes of whole records at the beginning of [from_, from_ + n), for the log's end. -1: what is there is no such record.
+    # Bytes of whole, good records at the beginning of [from_, from_ + n), for the log's end. -1: what is there is none.
     cdef int64_t at = m.log.position, done = 0, left
     cdef RecordView v
     cdef RecordStatus status
@@ -145,8 +166,10 @@ cdef int64_t _run_of(Mirror *m, const unsigned char *from_, int64_t n, int64_t *
         if status == RECORD_BLANK:
             break
         if status == RECORD_OK:
-            if v.physical_offset != at:
-                mirror_refuse(m, RMQ_HA_PARTED, 0, at, at)
+            if v.physical_offset != at or _checked(m, &v) != BAD_NOT:
+                if done > 0:
+                    break           # what is before it is good
+                mirror_refuse(m, RMQ_HA_PARTED if v.physical_offset != at else RMQ_HA_ROTTEN, 0, at, at)
                 return -1
             records[0] += 1
             timestamp[0] = v.store_timestamp
@@ -158,6 +181,8 @@ cdef int64_t _run_of(Mirror *m, const unsigned char *from_, int64_t n, int64_t *
         v.size = rmq_get32(from_ + done)
         if v.size > n - done and v.size <= left and v.size <= m.record_max and _magic(from_ + done):
             break           # it is not whole yet
+        if done > 0:
+            break
         mirror_refuse(m, RMQ_HA_NO_RECORD, 0, at, v.size)
         return -1
     return done
@@ -251,6 +276,41 @@ cdef int mirror_take(Mirror *m, const unsigned char *from_, int64_t n) noexcept 
     return 0
 
 
+cdef int64_t _real_end(Mirror *m, int64_t end, int64_t *filler_from) noexcept nogil:
+    # Behind the last record, where the log ends at the end of a file. -errno.
+    cdef int error = 0
+    cdef LogFile *f = row_find(m.log.row, end - 1, &error)
+    cdef int64_t at
+    cdef RecordView v
+    cdef RecordStatus status
+    if f == NULL:
+        return error if error < 0 else -EIO
+    at = f.start
+    while end - at >= RECORD_HEAD_SIZE:
+        status = record_parse(f.map + (at - f.start), end - at, &v)
+        if status != RECORD_OK:
+            break
+        at += v.size
+    if at < end:
+        filler_from[0] = at + BLANK_SIZE
+    log_file_release(f)
+    return at
+
+
+cdef int64_t mirror_begin(Mirror *m, int64_t bytes, int64_t *filler_from) noexcept nogil:
+    cdef int64_t end = m.log.position, first = row_start(m.log.row), size = m.log.row.file_size
+    filler_from[0] = -1
+    if first < 0:
+        return 0 if rmq_load(&m.log.alloc.want) < 0 else end       # the first file is being made already: it begins there
+    if end > first and end % size == 0:
+        end = _real_end(m, end, filler_from)
+        if end < 0:
+            return end
+    if end <= first:
+        return m.log.position
+    return max(end - bytes, first, (end - 1) - (end - 1) % size, 1)     # 1: 0 would be the word of a slave that has nothing
+
+
 cdef int64_t _compare(Mirror *m, const unsigned char *from_, int64_t n) noexcept nogil:
     # What is here already, with what the master has. Bytes compared, -1.
     cdef int error = 0
@@ -260,7 +320,15 @@ cdef int64_t _compare(Mirror *m, const unsigned char *from_, int64_t n) noexcept
     if f == NULL:
         return mirror_refuse(m, RMQ_HA_FAILED, -error if error < 0 else EIO, m.received, 0)
     size = min(n, m.log.position - m.received, f.start + f.size - m.received)
+    if m.filler_from >= 0:
+        if m.received >= m.filler_from:         # no reader ever sees it
+            log_file_release(f)
+            return size
+        size = min(size, m.filler_from - m.received)
     own = f.map + (m.received - f.start)
+    if rmq_lost_any(&f.lost):
+        log_file_release(f)
+        return mirror_refuse(m, RMQ_HA_FAILED, EIO, m.received, 0)
     if memcmp(own, from_, size) != 0:
         while own[i] == from_[i]:
             i += 1

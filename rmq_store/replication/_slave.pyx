@@ -19,9 +19,10 @@ from rmq_store.log.commitlog._log cimport Log, log_lock_begin, log_lock_end
 from rmq_store.log.flush._flush cimport flush_all
 from rmq_store.replication._ha cimport (RMQ_HA_ADDRESS, RMQ_HA_FAILED, RMQ_HA_FOLLOWS, RMQ_HA_LOST, RMQ_HA_SHORT, RMQ_HA_WRONG,
                                         rmq_ha_heard, rmq_ha_note, rmq_ha_say)
-from rmq_store.replication._mirror cimport (STATE_COMPARES, STATE_FOLLOWS, STATE_REFUSED, STATE_WAITS, Mirror, mirror_publish,
-                                            mirror_refuse, mirror_take, rmq_ha_close, rmq_ha_connect, rmq_ha_pause,
-                                            rmq_ha_receive, rmq_ha_send, rmq_ha_wake_new, rmq_ha_wake_signal)
+from rmq_store.replication._mirror cimport (STATE_COMPARES, STATE_FAILED, STATE_FOLLOWS, STATE_REFUSED, STATE_STALLED,
+                                            STATE_WAITS, Mirror, mirror_begin, mirror_publish, mirror_refuse, mirror_take,
+                                            rmq_ha_close, rmq_ha_connect, rmq_ha_leave, rmq_ha_pause, rmq_ha_receive,
+                                            rmq_ha_send, rmq_ha_shut, rmq_ha_wake_new, rmq_ha_wake_signal)
 
 cdef enum:
     HEAD = 12
@@ -33,6 +34,8 @@ cdef enum:
 cdef int64_t MS = 1_000_000
 cdef int64_t RETRY_FIRST_MS = 100
 _slaves = weakref.WeakSet()
+_locked = []
+_STATES = ("waits", "compares", "follows", "refused", "stalled", "failed")      # as State of _mirror.pxd
 
 
 cdef inline int64_t _now(Mirror *m) noexcept nogil:
@@ -45,13 +48,22 @@ cdef int _report(Mirror *m) noexcept nogil:
     # What is here, and as durable as this store was asked to make it.
     cdef unsigned char[8] out
     cdef int64_t at = m.log.position
+    if rmq_load32(&m.log.fence) != 0:       # what a failed log holds is acknowledged no more
+        return mirror_refuse(m, RMQ_HA_FAILED, rmq_load32(&m.log.fence), at, 0)
     if m.received < at:
         at = m.received         # not compared yet
     elif m.sync_mode and flush_all(m.log) < 0:
         return mirror_refuse(m, RMQ_HA_FAILED, rmq_load32(&m.log.fence), at, 0)
     rmq_put64(out, at)
     m.reported_ns = _now(m)
-    return 0 if rmq_ha_send(m.fd, out, 8) == 0 else -1
+    return 0 if rmq_ha_send(m.peer_socket.fd, out, 8) == 0 else -1
+
+
+cdef int _beat(Mirror *m, int64_t pause_ms) noexcept nogil:
+    cdef int64_t step = min(pause_ms, m.heartbeat_ms)
+    if step > 0:
+        rmq_ha_pause(m.wake, step)
+    return _report(m) if _now(m) - m.reported_ns >= m.heartbeat_ms * MS else 0
 
 
 cdef int _start_at(Mirror *m, int64_t at) noexcept nogil:
@@ -80,12 +92,13 @@ cdef int _frame(Mirror *m) noexcept nogil:
     cdef Log *log = m.log
     if at < 0 or size < 0 or size > FRAME_MAX:
         return mirror_refuse(m, RMQ_HA_WRONG, 0, at, m.received)
-    if at != m.received and log.position == 0 and log.tail == NULL and m.received == 0:
-        if size == 0:           # nothing to begin with
+    if m.received == 0 and row_start(log.row) < 0:      # this log has nothing yet, and begins where the master says
+        if size == 0:
             m.in_from += HEAD
             return 0
-        if _start_at(m, at) < 0:
+        if at != log.position and _start_at(m, at) < 0:
             return -1
+        m.received = at
     if at != m.received:
         return mirror_refuse(m, RMQ_HA_WRONG, 0, at, m.received)
     if size == 0 and m.received < log.position:
@@ -130,12 +143,12 @@ cdef int _input(Mirror *m) noexcept nogil:
 
 cdef int _session(Mirror *m) noexcept nogil:
     # Until the connection ends, for whatever reason.
-    cdef int64_t now, due, got, end = m.log.position, first = row_start(m.log.row)
+    cdef int64_t now, due, got
     m.in_from = m.in_size = m.frame_left = m.part_size = 0
     m.filler_left = -1
-    m.received = end
-    if end > 0 and first >= 0 and first < end:      # within the last file, so that a master which cleans has it as well
-        m.received = max(end - OVERLAP, first, (end - 1) - (end - 1) % m.log.row.file_size, 1)
+    m.received = mirror_begin(m, OVERLAP, &m.filler_from)
+    if m.received < 0:
+        return mirror_refuse(m, RMQ_HA_FAILED, <int> -m.received, m.log.position, 0)
     rmq_publish(&m.master_end, -1)
     rmq_publish32(&m.state, STATE_COMPARES)
     m.heard_ns = _now(m)
@@ -146,7 +159,8 @@ cdef int _session(Mirror *m) noexcept nogil:
         due = m.reported_ns + m.heartbeat_ms * MS - now
         if m.heard_ns + m.silence_ms * MS - now < due:
             due = m.heard_ns + m.silence_ms * MS - now
-        got = rmq_ha_receive(m.fd, m.input + m.in_size, IN_SIZE - m.in_size, m.wake, due // MS + 1 if due > 0 else 0)
+        got = rmq_ha_receive(m.peer_socket.fd, m.input + m.in_size, IN_SIZE - m.in_size, m.wake,
+                             due // MS + 1 if due > 0 else 0)
         if got == -ETIMEDOUT:
             if _now(m) - m.heard_ns >= m.silence_ms * MS:
                 return mirror_refuse(m, RMQ_HA_LOST, ETIMEDOUT, m.log.position, 0)
@@ -174,17 +188,17 @@ cdef void *_run(void *arg) noexcept nogil:
     cdef int64_t pause = RETRY_FIRST_MS
     cdef int rc
     while rmq_load32(&m.stop) == 0:
-        rc = rmq_ha_connect(m.host, m.port, m.wake, m.silence_ms)
+        rc = rmq_ha_connect(&m.peer_socket, m.host, m.port, m.wake, m.silence_ms)
         if rc >= 0:
-            m.fd = rc
             _session(m)
             if rmq_load32(&m.state) == STATE_FOLLOWS:
                 pause = RETRY_FIRST_MS
-            rmq_ha_close(m.fd)
-            m.fd = -1
+            rmq_ha_shut(&m.peer_socket)
         elif rmq_load32(&m.stop) == 0:
             mirror_refuse(m, RMQ_HA_LOST, -rc, m.log.position, 0)
-        if rmq_load32(&m.state) != STATE_REFUSED:
+        if rmq_load32(&m.state) == STATE_FAILED:        # for good: only an open recovers it
+            return NULL
+        if rmq_load32(&m.state) != STATE_REFUSED and rmq_load32(&m.state) != STATE_STALLED:
             rmq_publish32(&m.state, STATE_WAITS)
         rmq_ha_pause(m.wake, pause)
         pause = min(2 * pause, m.heartbeat_ms if m.heartbeat_ms > RETRY_FIRST_MS else RETRY_FIRST_MS)
@@ -215,7 +229,8 @@ cdef class Slave:
         m.heartbeat_ms, m.silence_ms = options.ha_send_heartbeat_interval_ms, options.ha_housekeeping_interval_ms
         m.record_max = min(options.message_size_max_bytes + 65536, options.segment_size_bytes)
         m.sync_mode = store.sync_mode
-        m.fd, m.last_what, m.master_end = -1, -1, -1
+        m.peer_socket.fd, m.last_what, m.master_end = -1, -1, -1
+        m.check_crc, m.crc_required, m.beat = options.recover_check_crc, options.record_crc_required, _beat
         m.part_room = 64 << 10
         m.input, m.part = <unsigned char *> malloc(IN_SIZE), <unsigned char *> malloc(m.part_room)
         m.wake = rmq_ha_wake_new()
@@ -231,6 +246,7 @@ cdef class Slave:
         if self.mirror != NULL:
             with nogil:
                 _end_thread(self.mirror)
+            rmq_ha_leave(&self.mirror.peer_socket)
             rmq_ha_close(self.mirror.wake)
             free(self.mirror.input)
             free(self.mirror.part)
@@ -243,12 +259,12 @@ cdef class Slave:
                 _end_thread(self.mirror)
 
     def state(self):
-        """dict: state, "waits", "compares", "follows" or "refused"; master_offset, where the master's log ends as far as is
+        """dict: state, one of _STATES; master_offset, where the master's log ends as far as is
         known (None: it is not); received_bytes."""
         if self.mirror == NULL:
             return {"state": "waits", "master_offset": None, "received_bytes": 0}
         end = rmq_load(&self.mirror.master_end)
-        return {"state": ("waits", "compares", "follows", "refused")[rmq_load32(&self.mirror.state)],
+        return {"state": _STATES[rmq_load32(&self.mirror.state)],
                 "master_offset": end if end >= 0 else None, "received_bytes": rmq_load(&self.mirror.received_bytes)}
 
     def notes(self):
@@ -259,9 +275,18 @@ cdef class Slave:
             found.append((note.what, note.error, note.a, note.b, (<bytes> note.peer).decode()))
         return found
 
+    def _lock_for_fork(self):
+        if self.mirror == NULL:
+            return False
+        rmq_mutex_lock(&self.mirror.peer_socket.fork_lock)      # for as long as a close takes
+        return True
+
+    def _unlock_after_fork(self):
+        rmq_mutex_unlock(&self.mirror.peer_socket.fork_lock)
+
     def _forked(self):
         if self.mirror != NULL:
-            rmq_ha_close(self.mirror.fd)
+            rmq_ha_close(self.mirror.peer_socket.fd)
             self.mirror = NULL
 
 
@@ -273,9 +298,19 @@ cdef void _end_thread(Mirror *m) noexcept nogil:
         m.running = False
 
 
+def _before_fork():
+    _locked[:] = [slave for slave in list(_slaves) if (<Slave> slave)._lock_for_fork()]
+
+
+def _in_parent():
+    while _locked:
+        (<Slave> _locked.pop())._unlock_after_fork()
+
+
 def _in_child():
+    _locked.clear()
     for slave in list(_slaves):
         (<Slave> slave)._forked()
 
 
-os.register_at_fork(after_in_child=_in_child)
+os.register_at_fork(before=_before_fork, after_in_parent=_in_parent, after_in_child=_in_child)

@@ -18,6 +18,7 @@ from rmq_store.events import Event, emit
 from rmq_store.fields import NamedTuple
 from rmq_store.replication._master import Master
 from rmq_store.replication._slave import Slave
+from rmq_store.replication.anew import QueuesAnew
 from rmq_store.replication.mark import Mark, read_mark, write_mark
 
 if TYPE_CHECKING:
@@ -29,8 +30,8 @@ __all__ = ["NOTES_MS", "Replica", "Replication", "ReplicationState", "need_maste
 NOTES_MS = 500
 
 # The kinds of notes, as native/ha/rmq_ha.h counts them: the event, and the names of a and b.
-(_CAME, _WENT, _SILENT, _AHEAD, _BEHIND, _BAD, _FULL, _GONE,
- _FOLLOWS, _LOST, _PARTED, _SHORT, _WRONG, _NO_RECORD, _FAILED) = range(15)
+(_CAME, _WENT, _SILENT, _AHEAD, _BEHIND, _BAD, _FULL, _GONE, _UNREAD, _MUTE,
+ _FOLLOWS, _LOST, _PARTED, _SHORT, _WRONG, _NO_RECORD, _ROTTEN, _FAILED) = range(18)
 
 
 class Replica(NamedTuple):
@@ -54,10 +55,11 @@ class ReplicationState(NamedTuple):
 
     role: "master", "sync_master" or "slave". address: where a master listens for slaves, "ip:port", None: nowhere. master: the
     address that a slave follows, None for a master. state of a slave: "waits" for a connection, "compares" its log with the
-    master's, "follows" it, or "refused" because the logs differ; "" for a master. master_offset: where the master's log ends,
-    as far as a slave has heard. received_bytes: by a slave, since it was opened. sent_bytes: by a master, to all slaves.
-    broker: the address of the broker from which a slave copies topics, groups and offsets, None: nobody named one. copied_ms:
-    when it last copied them, ms since 1970, None: not yet.
+    master's, "follows" it, "refused" because the logs differ, "stalled" because what comes cannot be stored now (a full disk, a
+    wrong checksum; the slave tries again), or "failed" because a write or a sync failed; "" for a master. master_offset: where
+    the master's log ends, as far as a slave has heard. received_bytes: by a slave, since it was opened. sent_bytes: by a
+    master, to all slaves. broker: the address of the broker from which a slave copies topics, groups and offsets, None: nobody
+    named one. copied_ms: when it last copied them, ms since 1970, None: not yet.
     """
 
     role: str
@@ -90,11 +92,14 @@ class Replication:
         self.metadata: Metadata | None = None
         self._stopped = False
         self._wanted: str | None = None         # address of the master that a slave follows, or is about to
+        self._anew: QueuesAnew | None = None
+        self._close_s = options.close_timeout_ms / 1000
 
     def start(self, store: "StoreWait", options: Options, files: ControlFiles, *, later: bool = False) -> None:
         """The store has this object before its threads run, so that an open that is interrupted here can end them. later: a
         slave waits for `follow`. Raises OSError if the address cannot be had."""
         if options.role == "slave":
+            self._anew = QueuesAnew(store)
             if not later:
                 self.follow(store, options, files, options.ha_master, options.ha_master_broker)
         elif options.ha_listen is not None:
@@ -168,6 +173,8 @@ class Replication:
         for side in (self.master, self.slave, self.metadata):
             if side is not None:
                 side.stop()
+        if self._anew is not None:
+            self._anew.stop(self._close_s)
         self.say()
 
 
@@ -203,8 +210,12 @@ _SAY: dict[int, Callable[[str, int, int, int, str], None]] = {
                       "slave anew from a backup of this master"),
     _BAD: _refused("it acknowledges offset %(a)d, and was sent the log up to %(b)d: it is no slave of RocketMQ's"),
     _FULL: _refused("%(a)d slaves are connected, which is the limit"),
-    _GONE: _refused("this master cannot read offset %(a)d, which the slave needs next: cleaning has deleted it if the log "
-                    "begins behind it, at %(b)d"),
+    _GONE: _refused("it needs the log from offset %(a)d on, and cleaning has deleted that; the log begins at %(b)d: make the "
+                    "slave anew from a backup of this master"),
+    _UNREAD: lambda path, error, a, b, peer: emit(
+        Event.REPLICA_REFUSED, path=path, peer=peer, reason=f"offset {a}, which it needs next, cannot be read: "
+        f"{os.strerror(error)}"),
+    _MUTE: _refused("it had not said yet where it begins, and another connection needed its place"),
     _FOLLOWS: lambda path, error, a, b, peer: emit(Event.MASTER_FOLLOWED, path=path, peer=peer, offset=a),
     _LOST: _lost,
     _PARTED: _differs("the logs part at offset %(a)d; this one ends at %(b)d, and nothing of it is cut: move this store away, "
@@ -215,5 +226,6 @@ _SAY: dict[int, Callable[[str, int, int, int, str], None]] = {
                      "same on both sides"),
     _NO_RECORD: _differs("what it sent for offset %(a)d is no whole record of at most message_size_max_bytes (it says "
                          "%(b)d bytes)"),
+    _ROTTEN: _differs("the checksum of the record that it sent for offset %(a)d is wrong; the slave asks for it again"),
     _FAILED: _failed,
 }

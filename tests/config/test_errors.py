@@ -26,6 +26,7 @@ SAMPLES = [
     errors.PropertiesSizeExceeded("long"),
     errors.LmqConsumeQueueNumExceeded("many"),
     errors.ServiceNotAvailable("stopping"),
+    errors.InSyncReplicasNotEnough("few"),
     errors.CreateMappedFileFailed("late"),
     errors.OsPageCacheBusy("busy"),
     errors.PoolExhausted("empty"),

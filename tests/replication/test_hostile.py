@@ -1,4 +1,5 @@
 """Peers that are none: a wrong length or offset, and silence, end with a closed connection and a word in the log."""
+import contextlib
 import struct
 from pathlib import Path
 
@@ -42,7 +43,8 @@ def test_master_with_a_slave_that_sends_byte_by_byte(tmp_path: Path) -> None:
 
 
 def test_master_drops_the_silent(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    with master(tmp_path / "m", ha_housekeeping_interval_ms=100) as m:
+    with master(tmp_path / "m", ha_housekeeping_interval_ms=100,
+                ha_send_heartbeat_interval_ms=50) as m:
         with connected(m) as never, connected(m) as once:
             once.report(0)
             assert never.closed_by_peer()
@@ -61,14 +63,25 @@ def test_master_with_a_slave_that_reads_nothing(tmp_path: Path) -> None:
 
 def test_master_has_room_for_so_many(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with master(tmp_path / "m") as m:
-        import contextlib
         with contextlib.ExitStack() as stack:
             for _ in range(64):
-                stack.enter_context(connected(m))
-            until(lambda: len(m.replicas()) == 64)
+                stack.enter_context(connected(m)).report(0)
+            until(lambda: sum(r.offset == 0 for r in m.replicas()) == 64, 20_000)
             with connected(m) as one_more:
                 assert one_more.closed_by_peer()
         until(lambda: m.replicas() == [])
+        until(lambda: "64 slaves are connected" in caplog.text)
+
+
+def test_connections_that_say_nothing_shut_no_slave_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with master(tmp_path / "m") as m, contextlib.ExitStack() as stack:
+        mutes = [stack.enter_context(connected(m)) for _ in range(64)]
+        until(lambda: len(m.replicas()) == 64, 20_000)
+        with slave(tmp_path / "s", m) as s:
+            m.put("T", b"x")
+            until(lambda: s.max_log_offset == m.max_log_offset, 20_000)
+            assert mutes[0].closed_by_peer()
+            until(lambda: "another connection needed its place" in caplog.text)
 
 
 def record(store_path: Path, n: int) -> bytes:

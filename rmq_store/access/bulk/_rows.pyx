@@ -20,7 +20,7 @@ from rmq_store.queues.consumequeue._batches cimport queue_batched, topic_batched
 from rmq_store.queues.consumequeue._queue cimport Queue, queues_find
 
 from rmq_store.codec.properties import delete_property
-from rmq_store.errors import MessageIllegal, StoreNotWriteable, StoreStateError
+from rmq_store.errors import MessageIllegal, StoreStateError
 
 cdef bytes _OFFSETS = b"INNER_MULTI_QUEUE_OFFSET"
 
@@ -189,8 +189,8 @@ cdef int rows_check(Rows *r, StorePut store) except? -2:
     cdef bint inner
     cdef RecordView *v = &r.v
     known = {}
-    if store.readonly:
-        raise StoreNotWriteable(store.path)
+    if store.refuses_puts:
+        store._refuse_put()
     r.at = 0
     while r.at < r.size:
         if record_parse(r.p + r.at, r.size - r.at, v) != RECORD_OK or v.queue_id < 0:

@@ -17,8 +17,10 @@ cdef struct Ahead:
     int64_t told                # the thread only: up to here sinks were signalled
     Replicas *replicas          # the store's; `of` NULL: nobody waits for slaves
     int64_t replicate           # a slave has to acknowledge the log up to here
-    int64_t acked               # the thread only: up to here sinks were signalled of that
-    int64_t overdue_ns          # the thread only: how long no slave has acknowledged anything
+    int acks                    # at most so many slaves have to
+    int watched                 # atomic: slaves may not have acknowledged all that is wanted; they wake `more` when they do
+    int64_t pushed              # the thread only: up to here slaves may have the log
+    int64_t moves               # the thread only: replicas.moves when sinks were last signalled
     rmq_event more
     rmq_mutex lock              # the list of sinks
     Sink *sinks
@@ -30,5 +32,7 @@ cdef struct Ahead:
 cdef int ahead_start(Ahead *a) noexcept nogil
 cdef void ahead_stop(Ahead *a) noexcept nogil
 cdef void ahead_signal(Ahead *a) noexcept nogil
+# Under the GIL: so many slaves have to acknowledge the log up to `end`.
+cdef void ahead_replicate(Ahead *a, int64_t end, int acks) noexcept nogil
 cdef void ahead_add(Ahead *a, Sink *s) noexcept nogil       # the sink is the caller's
 cdef void ahead_remove(Ahead *a, Sink *s) noexcept nogil

@@ -1,16 +1,13 @@
 """The thread that flushes ahead of futures. Contract in _ahead.pxd."""
 from libc.stdint cimport int64_t, uint64_t
 
-from rmq_store.base.io._sync cimport (ETIMEDOUT, rmq_event_ticket, rmq_event_wait, rmq_event_wake, rmq_fence, rmq_load,
-                                      rmq_load32, rmq_mutex_lock, rmq_mutex_unlock, rmq_publish32, rmq_swap32, rmq_thread_join,
-                                      rmq_thread_start)
+from rmq_store.base.io._sync cimport (rmq_event_ticket, rmq_event_wait, rmq_event_wake, rmq_fence, rmq_load, rmq_load32,
+                                      rmq_mutex_lock, rmq_mutex_unlock, rmq_publish, rmq_publish32, rmq_swap32,
+                                      rmq_thread_join, rmq_thread_start)
 from rmq_store.log.flush._flush cimport flush_all
 
 cdef extern from "<unistd.h>" nogil:
     ssize_t write(int fd, const void *data, size_t size)    # an eventfd only: it is no part of a store
-
-
-cdef int64_t LOOK_NS = 5_000_000    # while slaves are waited for, what is to be flushed waits
 
 
 cdef void ahead_signal(Ahead *a) noexcept nogil:
@@ -26,22 +23,30 @@ cdef void ahead_signal(Ahead *a) noexcept nogil:
     rmq_mutex_unlock(&a.lock)
 
 
+cdef void ahead_replicate(Ahead *a, int64_t end, int acks) noexcept nogil:
+    rmq_publish32(&a.acks, max(a.acks, acks, 1))
+    rmq_publish(&a.replicate, max(end, a.replicate))
+    rmq_publish32(&a.watched, 1)
+
+
 cdef bint _replicas(Ahead *a) noexcept nogil:
-    # Signals when a slave has acknowledged more of what is wanted, and once more when that has taken too long: whoever waits
-    # looks how his put stands. False: nothing is wanted.
+    # Signals when slaves have acknowledged more, or never will: whoever waits looks how his put stands, and knows by himself
+    # when it is late. True: there was something to do.
     cdef int64_t wanted = rmq_load(&a.replicate)
-    cdef int rc
-    if wanted <= a.acked:
-        return False
-    rc = a.replicas.wait(a.replicas.of, a.acked + 1, LOOK_NS)
-    if rc == 0:
-        a.acked, a.overdue_ns = a.replicas.acked(a.replicas.of), 0
-    else:
-        a.overdue_ns += LOOK_NS
-        if rc != -ETIMEDOUT or a.overdue_ns >= a.replicas.timeout_ns:
-            a.acked, a.overdue_ns = wanted, 0
-    ahead_signal(a)
-    return True
+    cdef int64_t moves = rmq_load(&a.replicas.moves)
+    cdef bint found = a.pushed < wanted or moves != a.moves
+    if a.pushed < wanted:
+        a.replicas.push(a.replicas.of, wanted)
+        a.pushed = wanted
+    if moves != a.moves:
+        a.moves = moves
+        ahead_signal(a)
+    if rmq_load32(&a.watched) != 0 and a.replicas.acked(a.replicas.of, rmq_load32(&a.acks)) >= wanted:
+        rmq_publish32(&a.watched, 0)
+        rmq_fence()
+        if rmq_load(&a.replicate) != wanted:
+            rmq_publish32(&a.watched, 1)
+    return found
 
 
 cdef void *_run(void *arg) noexcept nogil:
@@ -62,14 +67,19 @@ cdef void *_run(void *arg) noexcept nogil:
             continue
         rmq_publish32(&a.asleep, 1)
         rmq_fence()
-        if rmq_load(&a.wanted) <= a.told and rmq_load(&a.replicate) <= a.acked and rmq_load32(&a.stop) == 0:
+        if (rmq_load(&a.wanted) <= a.told and rmq_load(&a.replicate) <= a.pushed
+                and rmq_load(&a.replicas.moves) == a.moves and rmq_load32(&a.stop) == 0):
             rmq_event_wait(&a.more, ticket, -1)
         rmq_publish32(&a.asleep, 0)
     return NULL
 
 
 cdef int ahead_start(Ahead *a) noexcept nogil:
-    cdef int rc = rmq_thread_start(&a.thread, _run, a, b"rmq-ahead")
+    cdef int rc
+    a.replicas.watched = &a.watched
+    rmq_fence()                 # who finds `more` finds the other
+    a.replicas.more = &a.more
+    rc = rmq_thread_start(&a.thread, _run, a, b"rmq-ahead")
     a.running = rc == 0
     return rc
 

@@ -15,8 +15,8 @@ from cpython.ref cimport Py_INCREF
 from libc.stdint cimport int64_t
 from libc.stdlib cimport calloc, free
 
-from rmq_store.access.writer._ahead cimport ahead_add, ahead_remove, ahead_signal, ahead_start, ahead_stop
-from rmq_store.access.writer._put cimport WAIT_DEVICE, WAIT_REPLICA, PutResult, StorePut
+from rmq_store.access.writer._ahead cimport ahead_add, ahead_remove, ahead_replicate, ahead_signal, ahead_start, ahead_stop
+from rmq_store.access.writer._put cimport WAIT_ACKS, WAIT_DEVICE, WAIT_REPLICA, PutResult, StorePut
 from rmq_store.base.io._sync cimport (ECANCELED, ETIMEDOUT, rmq_event_wake, rmq_fence, rmq_load, rmq_load32, rmq_publish,
                                       rmq_publish32)
 from rmq_store.log.flush._flush cimport flush_all, flush_wait
@@ -60,7 +60,7 @@ cdef PutFuture future_new(StorePut store, PutResult result, int wants):
     f._result = result
     if wants:
         f._end = result.offset + result.size
-        if wants & WAIT_REPLICA and not store.replicas.usable(store.replicas.of, f._end):
+        if wants & WAIT_REPLICA and wants >> WAIT_ACKS == 0 and not store.replicas.usable(store.replicas.of, f._end):
             wants &= ~WAIT_REPLICA
             result.code = _NO_SLAVE
         f._wants = wants
@@ -102,7 +102,7 @@ cdef class PutFuture:
     cdef bint _acknowledged(self):
         # By a slave; or none ever will, as the store closes.
         cdef StorePut s = self._store
-        cdef int rc = s.replicas.wait(s.replicas.of, self._end, 0)
+        cdef int rc = s.replicas.wait(s.replicas.of, self._end, max(self._wants >> WAIT_ACKS, 1), 0)
         if rc == -ECANCELED and self._result is not None:
             self._result.code = _SLAVE_TIMEOUT
         return rc != -ETIMEDOUT
@@ -132,7 +132,7 @@ cdef class PutFuture:
                 if self._wants & WAIT_DEVICE and rmq_load(&s.log.flushed) < self._end:
                     flush_wait(s.log, self._end, slice_ns)
                 elif self._wants & WAIT_REPLICA:
-                    s.replicas.wait(s.replicas.of, self._end, slice_ns)
+                    s.replicas.wait(s.replicas.of, self._end, max(self._wants >> WAIT_ACKS, 1), slice_ns)
             s.calls -= 1
             left -= slice_ns
             PyErr_CheckSignals()
@@ -441,14 +441,14 @@ cdef class Completer:
         # How long a put may wait before it is late.
         cdef StorePut s = self._store
         cdef int64_t of_slaves = s.replicas.timeout_ns if s.waits & WAIT_REPLICA else 0
-        return of_slaves if s.waits == WAIT_REPLICA else s.flush_deadline_ns + of_slaves
+        return of_slaves if s.waits & WAIT_DEVICE == 0 and of_slaves > 0 else s.flush_deadline_ns + of_slaves
 
     cdef int _want(self, int64_t end, int wants) except -1:
         cdef Ahead *a = self._ahead
         if wants & WAIT_DEVICE and end > a.wanted:
             rmq_publish(&a.wanted, end)
-        if wants & WAIT_REPLICA and end > a.replicate:
-            rmq_publish(&a.replicate, end)
+        if wants & WAIT_REPLICA:
+            ahead_replicate(a, end, wants >> WAIT_ACKS)
         rmq_fence()
         if rmq_load32(&a.asleep) != 0:
             rmq_event_wake(&a.more)

@@ -5,6 +5,7 @@ from libc.string cimport memchr, memcmp
 
 from rmq_store.access.core._core cimport StoreCore
 from rmq_store.access.writer._light cimport LightQueues, LightRules
+from rmq_store.base.io._sync cimport rmq_event
 from rmq_store.codec._record cimport RecordArgs
 from rmq_store.log.commitlog._log cimport (APPEND_OK, Appended, Log, log_busy, log_lock_begin, log_lock_end, log_lock_end_quick,
                                            log_lock_try)
@@ -64,19 +65,28 @@ cdef inline bint asks_to_wait(const RecordArgs *a) noexcept nogil:
     return size == 4 and strncasecmp(value, b"true", 4) == 0
 
 
-# What a put waits for: bits.
+# What a put waits for: bits, and from WAIT_ACKS on how many slaves have to acknowledge it, 0: one, if one is usable.
 cdef enum:
     WAIT_DEVICE = 1
     WAIT_REPLICA = 2        # role=sync_master: a slave has acknowledged it
+    WAIT_IN_SYNC = 4        # how many is asked before it is stored (StorePut._in_sync)
+    WAIT_ACKS = 8
 
-# How to wait for slaves; `of` NULL: there is no such thing here. Filled in by replication/_master.pyx.
+# How to wait for slaves; `of` NULL: there is no such thing here. Filled in by replication/_master.pyx; what is below `more` by
+# the completer.
 cdef struct Replicas:
     void *of
     int64_t timeout_ns
     bint (*usable)(void *of, int64_t end) noexcept nogil        # a slave is there that is not too far behind `end`
-    int64_t (*acked)(void *of) noexcept nogil                   # the highest offset that a slave has acknowledged
+    # How many slaves have to acknowledge what is put behind `end`; -1: too few are in sync, of which *in_sync says how many.
+    int (*needed)(void *of, int64_t end, int *in_sync) noexcept nogil
+    int64_t (*acked)(void *of, int acks) noexcept nogil         # the highest offset that so many slaves have acknowledged
     # 0; -ETIMEDOUT; -ECANCELED: no slave will acknowledge anything any more. timeout_ns 0: does not wait.
-    int (*wait)(void *of, int64_t end, int64_t timeout_ns) noexcept nogil
+    int (*wait)(void *of, int64_t end, int acks, int64_t timeout_ns) noexcept nogil
+    void (*push)(void *of, int64_t end) noexcept nogil          # slaves may have the log up to `end`; may wait for the device
+    int64_t moves               # atomic: how often slaves have acknowledged more
+    rmq_event *more             # woken when slaves have acknowledged more, where `watched` is not 0
+    int *watched
 
 
 cdef class StorePut(StoreCore):
@@ -107,18 +117,22 @@ cdef class StorePut(StoreCore):
     cdef tuple _delayed(self, Topic topic, queue_id, bytes properties, sys_flag)      # (topic, queue id, properties)
     cdef int _wait_for(self, int status, int64_t size) except -1
     cdef void _dispatch(self) noexcept
-    cdef int _until(self, int64_t end, int what) except -1
+    cdef int _until(self, int64_t end, int what, int acks) except -1
     cdef int _awaited(self, int64_t end, int wants) except -1     # a PutStatus
+    cdef int _in_sync(self, int wants) except -1        # with how many slaves have to acknowledge it
     cdef void _nudge(self) noexcept
     cdef PutResult _put(self, PyObject **v, int *wants)       # the arguments, as _arguments has them
     cdef PutResult _put_checked(self, PyObject **v, int *wants)
 
 
-cdef inline int wants_of(StorePut store, object wait, bint asks):
-    # WAIT_ bits for the argument `wait`, a bool or None, of a message whose properties ask to wait.
+cdef inline int wants_of(StorePut store, object wait, bint asks) except -1:
+    # WAIT_ bits for the argument `wait`, a bool or None, of a message whose properties ask to wait. Before it is stored.
+    cdef int wants = 0
     if wait is None:
-        return store.waits if asks else 0
-    return WAIT_DEVICE | store.waits if wait else 0
+        wants = store.waits if asks else 0
+    elif wait:
+        wants = WAIT_DEVICE | store.waits
+    return store._in_sync(wants) if wants & WAIT_IN_SYNC else wants
 
 
 # What is placed in one turn of the put lock.

@@ -20,13 +20,12 @@ from rmq_store.access.writer._arguments cimport (ARGUMENTS, BODY, BORN_HOST, BOR
                                                  FLAG, KEYS, LIGHT_QUEUES, PREPARED_TRANSACTION_OFFSET, PROPERTIES, QUEUE_ID,
                                                  RECONSUME_TIMES, SYS_FLAG, TAGS, TOPIC, WAIT, arguments_bare,
                                                  arguments_method, arguments_parse, arguments_plain, checked_wait, delay_given,
-                                                 integer_of, joined_keys, text_of,
-                                                 without_crc)
+                                                 integer_of, joined_keys, text_of, without_crc)
 from rmq_store.access.writer._delays cimport delay_asked, delays_rewrite
 from rmq_store.access.writer._hooks cimport hooks_run
 from rmq_store.access.writer._light cimport LightPut, LightRules, light_append
 from rmq_store.access.writer._plain cimport plain_flags, plain_queue
-from rmq_store.base.io._sync cimport EDQUOT, ENOSPC, ETIMEDOUT, rmq_event_wake, rmq_load32
+from rmq_store.base.io._sync cimport EDQUOT, ENOSPC, ETIMEDOUT, rmq_event_wake, rmq_load, rmq_load32
 from rmq_store.codec._layout cimport BLANK_SIZE, FLAG_BORN_V6, FLAG_STORE_V6, PROPERTIES_SIZE_MAX, TOPIC_SIZE_V1_MAX
 from rmq_store.codec._record cimport RecordArgs, body_crc32, record_prepare, topic_fits
 from rmq_store.log.commitlog._log cimport (APPEND_ERROR, APPEND_FENCED, APPEND_NEED_ROOM, Appended, Log, log_append,
@@ -42,10 +41,8 @@ from rmq_store.status import PutStatus
 
 cdef int64_t SLICE_NS = 100_000_000, MS = 1_000_000
 cdef tuple _STATUS = tuple(PutStatus)
-cdef int _OK = PutStatus.PUT_OK
-cdef int _TIMEOUT = PutStatus.FLUSH_DISK_TIMEOUT
-cdef int _SLAVE_TIMEOUT = PutStatus.FLUSH_SLAVE_TIMEOUT
-cdef int _NO_SLAVE = PutStatus.SLAVE_NOT_AVAILABLE
+cdef int _OK = PutStatus.PUT_OK, _NO_SLAVE = PutStatus.SLAVE_NOT_AVAILABLE
+cdef int _TIMEOUT = PutStatus.FLUSH_DISK_TIMEOUT, _SLAVE_TIMEOUT = PutStatus.FLUSH_SLAVE_TIMEOUT
 cdef object _ZERO = 0
 cdef str _LESS = "store less in properties, more in the body"
 cdef str _SPLIT = "split or compress it, or raise message_size_max_bytes"
@@ -314,8 +311,8 @@ cdef class StorePut(StoreCore):
             log_dispatch(self.log)
         self.calls -= 1
 
-    cdef int _until(self, int64_t end, int what) except -1:
-        # Waits for the device or for a slave, a WAIT_ bit; returns a PutStatus. The message is stored: a close() that came
+    cdef int _until(self, int64_t end, int what, int acks) except -1:
+        # Waits for the device or for slaves, a WAIT_ bit; returns a PutStatus. The message is stored: a close() that came
         # between has flushed it, or says why not.
         cdef int64_t left = self.flush_deadline_ns if what == WAIT_DEVICE else self.replicas.timeout_ns
         cdef int64_t slice_ns
@@ -325,7 +322,7 @@ cdef class StorePut(StoreCore):
             self.calls += 1
             with nogil:
                 rc = flush_wait(self.log, end, slice_ns) if what == WAIT_DEVICE else self.replicas.wait(
-                    self.replicas.of, end, slice_ns)
+                    self.replicas.of, end, acks, slice_ns)
             self.calls -= 1
             if rc == 0:
                 return _OK
@@ -343,14 +340,23 @@ cdef class StorePut(StoreCore):
 
     cdef int _awaited(self, int64_t end, int wants) except -1:
         # As RocketMQ: whether there is a slave is asked before the flush, and what slaves say counts for more than it.
-        cdef int code = _OK, replicated = _OK
-        if wants & WAIT_REPLICA and not self.replicas.usable(self.replicas.of, end):
+        cdef int code = _OK, replicated = _OK, acks = wants >> WAIT_ACKS
+        if wants & WAIT_REPLICA and acks == 0 and not self.replicas.usable(self.replicas.of, end):
             wants, replicated = wants & ~WAIT_REPLICA, _NO_SLAVE
         if wants & WAIT_DEVICE:
-            code = self._until(end, WAIT_DEVICE)
+            code = self._until(end, WAIT_DEVICE, 0)
         if wants & WAIT_REPLICA:
-            replicated = self._until(end, WAIT_REPLICA)
+            replicated = self._until(end, WAIT_REPLICA, max(acks, 1))
         return code if replicated == _OK else replicated
+
+    cdef int _in_sync(self, int wants) except -1:
+        # RocketMQ: CommitLog.calcNeedAckNums, before the message is stored.
+        cdef int in_sync = 0, acks
+        self._enter()
+        acks = self.replicas.needed(self.replicas.of, rmq_load(&self.log.wrote), &in_sync)
+        if acks < 0:
+            return self._failed(errors.InSyncReplicasNotEnough.of(self.path, in_sync, self.options))
+        return (wants | acks << WAIT_ACKS if acks > 0 else wants & ~WAIT_REPLICA) & ~WAIT_IN_SYNC
 
     cdef void _nudge(self) noexcept:
         # Under synchronous flush what nobody waits for is on the device within 10 ms all the same.
@@ -433,6 +439,8 @@ cdef class StorePut(StoreCore):
                 with nogil:
                     a.body_crc = body_crc32(a.body, a.body_size)
             one.turn.args, one.turn.queue, one.turn.out, one.turn.size = &a, q, &out, a.size
+            if wants[0] & WAIT_IN_SYNC:
+                wants[0] = self._in_sync(wants[0])
             one.turn.born_now = (v[BORN_TIMESTAMP] == <PyObject *> None) | lit
             place_locked(self, _place_one, &one.turn, size >= GIL_RELEASE_BYTES_MIN, False)
         finally:

@@ -316,6 +316,7 @@ cdef class StorePutMany(StorePut):
         cdef Py_ssize_t i, n = len(messages)
         cdef Mixed mixed = Mixed(n)
         cdef MixedTurn turn
+        cdef int wants
         common = {"tags": tags, "keys": keys, "properties": properties, "flag": flag, "light_queues": _names(light_queues)}
         for i in range(n):
             message = messages[i]
@@ -332,6 +333,7 @@ cdef class StorePutMany(StorePut):
                 if own["keys"] is not None:
                     own["keys"] = joined_keys(own["keys"])
             mixed.add(self, topic, queue_id, own, sys_flag, born_timestamp, born_host)
+        wants = wants_of(self, wait, mixed.wants)
         r.host = self.host
         r.places = <int64_t *> malloc(n * 2 * sizeof(int64_t) + 1)
         if r.places == NULL:
@@ -344,7 +346,7 @@ cdef class StorePutMany(StorePut):
             _tell_stored(self, error, r, n)
             raise
         _take_places(r, &turn)
-        return self._finish_many(r, wants_of(self, wait, mixed.wants))
+        return self._finish_many(r, wants)
 
     cdef object _ask(self, what, tuple arguments):
         # Of put_many the messages, of put_batch the properties, as the hooks want them; each message has the key it needs.

@@ -30,6 +30,7 @@ class Callbacks:
     def __init__(self, waited_of: Callable[[int], Any]) -> None:
         self.fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self.waited = waited_of(self.fd)
+        self.waited.watch = self.wake           # what waits too long is told so also where no flush ends
         self.closing = self.closed_here = False
         self.thread = start_thread(self.run, "rmq-complete")
 
@@ -37,7 +38,9 @@ class Callbacks:
         poll = select.poll()
         poll.register(self.fd, select.POLLIN)
         while not self.closing or self.waited.waiting:
+            self.waited.watched = False         # first: whoever adds something from here on wakes this thread
             due = self.waited.overdue_in
+            self.waited.watched = due is not None
             poll.poll(None if due is None else due * 1000 + 1)
             self.turn()
         if self.closed_here:

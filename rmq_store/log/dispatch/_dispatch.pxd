@@ -12,6 +12,7 @@ from rmq_store.queues.index._index cimport Index
 
 cdef enum:
     QUEUE_CACHE_SIZE = 256
+    ANEW = 1                        # of dispatch_to: it waits at anew_at
 
 cdef struct Dispatcher:
     Log *log
@@ -25,6 +26,10 @@ cdef struct Dispatcher:
     const FilterSet *filters        # under round_lock: of the bit maps; NULL: none are made
     bint light                      # entries for light queues, too (enable_lmq and enable_multi_dispatch)
     bint index_failed               # under round_lock: whose error a round ended with
+    bint mirrors                    # of a slave: queues may begin anew in the log (_anew.pxd)
+    int64_t anew_at                 # atomic: dispatch waits here, as a queue begins anew with this record; -1: it does not
+    int64_t not_anew                # under round_lock: place of a record that seems to begin its queue anew, and does not
+    rmq_event anew                  # anew_at was set, or the waiting is over
     Queue *cache[QUEUE_CACHE_SIZE]
     int64_t last_timestamp          # atomic: store time of the last record whose entry is in its file (logicsMsgTimestamp)
     int64_t put_timestamp           # of the last one that got an entry, written or not
@@ -46,7 +51,7 @@ cdef struct Dispatcher:
 cdef Dispatcher *dispatcher_new(Log *log, QueueTable *queues, Index *index) noexcept nogil
 cdef void dispatcher_free(Dispatcher *d) noexcept nogil
 cdef int64_t dispatch_limit(Dispatcher *d) noexcept nogil       # how far records may be dispatched now
-# Dispatches from log.dispatched to `limit` in rounds; 0, or -errno of the queue or index files. One dispatcher at a time.
+# Dispatches from log.dispatched to `limit` in rounds; 0, ANEW, or -errno of the queue or index files. One dispatcher at a time.
 cdef int dispatch_to(Dispatcher *d, int64_t limit) noexcept nogil
 # Before the first put: the queue offsets of the records in [log.dispatched, end), which are not dispatched yet, are taken.
 cdef int dispatch_reserve(Dispatcher *d, int64_t end) noexcept nogil

@@ -19,8 +19,8 @@ from rmq_store.filter._bitmap cimport FilterSet, filter_bits
 from rmq_store.log.commitlog._log cimport FENCE_WRITE, Log, log_fence, log_make_way, log_pin, log_unpin
 from rmq_store.log.pool._pool cimport pool_at
 from rmq_store.queues.consumequeue._batches cimport queue_batched, queues_batch
-from rmq_store.queues.consumequeue._queue cimport (Queue, QueueTable, queue_put, queues_bit_map, queues_find,
-                                                   queues_have_place, queues_publish)
+from rmq_store.queues.consumequeue._queue cimport (Queue, QueueTable, queue_begins_anew, queue_next, queue_put, queues_bit_map,
+                                                   queues_find, queues_have_place, queues_publish)
 from rmq_store.queues.index._index cimport Index, index_put
 
 
@@ -41,7 +41,7 @@ cdef Dispatcher *dispatcher_new(Log *log, QueueTable *queues, Index *index) noex
         d.log = log
         d.queues = queues
         d.index = index
-        d.stopped_at = -1
+        d.stopped_at = d.anew_at = d.not_anew = -1
     return d
 
 
@@ -84,6 +84,11 @@ cdef inline Queue *_light_queue(Dispatcher *d, const Light *l) noexcept nogil:
     return queues_find(d.queues, l.name, l.size, 0, True)
 
 
+cdef inline bint _anew(Dispatcher *d, const Queue *q, int64_t physical, int64_t cq_offset) noexcept nogil:
+    # True where dispatch has to wait, as this queue has other messages at that place, and a master begins it anew.
+    return d.mirrors and cq_offset < queue_next(q) and queue_begins_anew(q, physical, cq_offset) and physical != d.not_anew
+
+
 cdef int _lights(Dispatcher *d, const RecordView *v, const PropertyView *p, int64_t tags_code) noexcept nogil:
     # The entries in light queues. One that is there already is not doubled (queue_put).
     cdef Light light = lights_of(p)
@@ -96,6 +101,8 @@ cdef int _lights(Dispatcher *d, const RecordView *v, const PropertyView *p, int6
         q = _light_queue(d, &light)
         if q == NULL:
             return -ENOMEM
+        if _anew(d, q, v.physical_offset, light.queue_offset):
+            return ANEW
         rc = queue_put(d.queues, q, v.physical_offset, v.size, tags_code, v.store_timestamp, light.queue_offset)
         if rc < 0:
             return rc
@@ -154,6 +161,8 @@ cdef int _record(Dispatcher *d, const RecordView *v) noexcept nogil:
             return 0
         if q == NULL:
             return -ENOMEM
+        if _anew(d, q, v.physical_offset, v.queue_offset):
+            return ANEW
         if d.filters != NULL:
             queues_bit_map(d.queues, v.physical_offset, d.bit_map, filter_bits(
                 d.filters, v.topic, v.topic_size, v.properties, v.properties_size, d.bit_map))
@@ -164,7 +173,7 @@ cdef int _record(Dispatcher *d, const RecordView *v) noexcept nogil:
         if rc >= 0 and d.light and p.light_names != NULL and light_topic(v.topic, v.topic_size):
             queues_bit_map(d.queues, -1, NULL, 0)       # it is of the record's own topic
             rc = _lights(d, v, &p, tags_code)
-        if rc < 0:
+        if rc != 0:
             return rc
         d.put_timestamp = v.store_timestamp
         rmq_count(&q.records, 1)
@@ -216,7 +225,7 @@ cdef int _round(Dispatcher *d, int64_t limit) noexcept nogil:
             rmq_prefetch(v.start + v.size)
             rmq_prefetch(v.start + v.size + 64)
             rc = _record(d, &v)
-            if rc < 0:
+            if rc != 0:
                 break
             at += v.size
             rmq_count(&d.records, 1)
@@ -238,6 +247,9 @@ cdef int _round(Dispatcher *d, int64_t limit) noexcept nogil:
     if published >= 0:
         rmq_publish(&d.last_timestamp, d.put_timestamp)
         rmq_publish(&log.dispatched, at)
+    if rc == ANEW:
+        rmq_publish(&d.anew_at, at)
+        rmq_event_wake(&d.anew)
     if pinned:
         # The pool is kept from here on, so that producers wait for the dispatcher rather than leave it to the device; not where
         # something else holds it back.
@@ -254,7 +266,7 @@ cdef int dispatch_to(Dispatcher *d, int64_t limit) noexcept nogil:
     while d.log.dispatched < limit and d.log.dispatched != before:
         before = d.log.dispatched
         rc = _round(d, limit)
-        if rc < 0:
+        if rc != 0:
             return rc
     if d.log.dispatched < limit and limit == rmq_load(&d.log.wrote):
         # What seems to lead over the log's end is no record, and nothing more will come of it: new ones begin there.
@@ -389,8 +401,9 @@ cdef void *_run(void *arg) noexcept nogil:
             rmq_mutex_lock(&d.round_lock)
             rc = _told_round(d, limit) if rmq_load32(&d.error) == 0 else 0
             rmq_mutex_unlock(&d.round_lock)
-            if rc == -ENOSPC or rc == -EDQUOT:
-                # A full disk heals: the entries are kept, and the log they come from is safe.
+            if rc == -ENOSPC or rc == -EDQUOT or rc == ANEW:
+                # A full disk heals: the entries are kept, and the log they come from is safe. Whoever settles a queue that
+                # begins anew wakes this thread.
                 rmq_event_wait(&log.dispatch_wanted, ticket, FULL_DISK_RETRY_NS)
             elif rc == 0 and rmq_load(&log.dispatched) == before:
                 rmq_event_wait(&log.dispatch_wanted, ticket, POLL_NS)

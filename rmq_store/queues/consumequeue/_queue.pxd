@@ -73,6 +73,11 @@ cdef void queues_let_sync(QueueTable *t) noexcept nogil
 # -EINVAL: the topic cannot be a directory. What failed changed nothing: the same call can be repeated.
 cdef int queue_put(QueueTable *t, Queue *q, int64_t physical, int32_t size, int64_t tags_code, int64_t store_timestamp,
                    int64_t cq_offset) noexcept nogil
+# Where the next entry of the queue comes. The dispatcher's thread.
+cdef int64_t queue_next(const Queue *q) noexcept nogil
+# Whether the record at log offset `physical`, whose place the queue has passed, says that its master has removed the queue: a
+# removed queue begins at 0. The dispatcher's thread.
+cdef bint queue_begins_anew(const Queue *q, int64_t physical, int64_t cq_offset) noexcept nogil
 # The filter bit map of the record at log offset `physical`, for its ext unit where the table has ConsumeQueueExt: of the puts
 # that follow, until the next call. size 0: none. The bytes are the caller's.
 cdef void queues_bit_map(QueueTable *t, int64_t physical, const unsigned char *bits, int size) noexcept nogil

@@ -304,6 +304,17 @@ cdef int queue_put(QueueTable *table, Queue *q, int64_t physical, int32_t size, 
     return _put(&table.state, q, state_of(q), physical, size, tags_code, store_timestamp, cq_offset)
 
 
+cdef int64_t queue_next(const Queue *q) noexcept nogil:
+    cdef int held = rmq_load32(&marks_of(q).held)
+    if held != 0 and not held & HELD_BY_DISPATCH:       # of a light queue at rest: all is published
+        return rmq_load(&q.max_offset)
+    return state_of(q).next_index
+
+
+cdef bint queue_begins_anew(const Queue *q, int64_t physical, int64_t cq_offset) noexcept nogil:
+    return cq_offset == 0 and physical >= q.max_physical_offset
+
+
 cdef void queues_bit_map(QueueTable *t, int64_t physical, const unsigned char *bits, int size) noexcept nogil:
     t.state.bit_map_of, t.state.bit_map, t.state.bit_map_size = physical, bits, size
 

@@ -282,9 +282,10 @@ def note_removed(StoreCore store not None, str topic not None, int32_t queue_id,
     q.removed_below = offset
 
 
-def remove_queue(StoreCore store not None, int64_t number, int64_t physical_below):
+def remove_queue(StoreCore store not None, int64_t number, int64_t physical_below, bint mirrored=False):
     """Empties the queue with that number and deletes its files, unless a record of it ends beyond `physical_below` or is not
-    dispatched yet; returns whether it did. The next message gets queue offset 0. Durable.
+    dispatched yet; returns whether it did. The next message gets queue offset 0. Durable. mirrored: a slave's, where the master
+    numbers, and the queue is removed up to a record that is not dispatched yet.
 
     Puts wait for the change in memory only, dispatch for all of it. Raises OSError, after which the store is fenced: what is
     left of the files is for a recovery.
@@ -299,7 +300,7 @@ def remove_queue(StoreCore store not None, int64_t number, int64_t physical_belo
         rmq_mutex_lock(&store.dispatcher.round_lock)
         queues_hold_sync(store.queues)
         log_lock_begin(store.log)
-        if q.next_offset == rmq_load(&q.max_offset) and q.max_physical_offset <= physical_below:
+        if (mirrored or q.next_offset == rmq_load(&q.max_offset)) and q.max_physical_offset <= physical_below:
             queue_empty(q)
             q.removed_below = physical_below
             gone = True

@@ -23,8 +23,8 @@ from rmq_store.services.cleaning import _clean
 from rmq_store.services.consumer.config_file import ConfigFile
 from rmq_store.services.consumer.room import Consuming
 
-__all__ = ["RemovedQueues", "bound_removed", "expired_queues", "is_system_topic", "remove_expired", "remove_topics",
-           "removed_queues"]
+__all__ = ["RemovedQueues", "bound_removed", "expired_queues", "finish_removals", "is_system_topic", "remove_expired",
+           "remove_mirrored", "remove_topics", "removed_queues"]
 
 FILE = "removedQueues.json"
 OFFSET_MAX, QUEUE_ID_MAX = (1 << 63) - 1, (1 << 31) - 1
@@ -81,6 +81,25 @@ def remove_topics(store: StoreWait, consuming: Consuming, files: ControlFiles, t
     return done
 
 
+def remove_mirrored(store: StoreWait, consuming: Consuming, files: ControlFiles, rows: list[tuple[int, str, int, int]]) -> None:
+    """Removes queues of a slave as its master has: (number, topic, queue id, log offset of the record that begins it anew).
+    Whoever reads them keeps reading. Durable. Raises OSError, CorruptionError, DurabilityError."""
+    store._flush()
+    _begin_at_zero(consuming, {(topic, queue_id) for _, topic, queue_id, _ in rows})
+    file = ConfigFile(files, store.path, FILE)
+    _save(file, _known(store, file) | {(topic, queue_id): at for _, topic, queue_id, at in rows})
+    for number, _, _, at in rows:
+        _clean.remove_queue(store, number, at, True)
+
+
+def finish_removals(files: ControlFiles, root: str, table: Any) -> None:
+    """While a store opens: a queue that was to be removed, and has nothing that came later, goes. A crash was in between."""
+    for (topic, queue_id), offset in removed_queues(files, root).items():
+        name = topic.encode("utf-8", "surrogatepass")
+        if 0 <= table.max_physical_offset(name, queue_id) <= offset:
+            table.destroy(name, queue_id)
+
+
 def removed_queues(files: ControlFiles, root: str) -> dict[tuple[str, int], int]:
     """What config/removedQueues.json says: log offset below which a queue was removed. Raises CorruptionError."""
     return ConfigFile(files, root, FILE).load(_take) or {}
@@ -111,17 +130,13 @@ def _take(content: Any) -> dict[tuple[str, int], int]:
 
 def _remove(store: StoreWait, consuming: Consuming, files: ControlFiles,
             rows: list[tuple[int, str, int, int]]) -> RemovedQueues:
-    done, offsets = RemovedQueues(), consuming.offsets
+    done = RemovedQueues()
     store._flush()       # what the bounds speak of is on the device before they are: else new messages may come to lie below
     consumed = consuming.topics_consumed()
     going = {(topic, queue_id): end for _, topic, queue_id, end in rows if topic not in consumed}
-    for (topic, group), queues in offsets.table().items():
-        for queue_id, offset in queues.items():
-            if offset > 0 and (topic, queue_id) in going:
-                offsets.commit(group, topic, queue_id, 0)
-    offsets.flush()
+    _begin_at_zero(consuming, going)
     file = ConfigFile(files, store.path, FILE)
-    known = {key: end for key, end in (file.load(_take) or {}).items() if end > store.min_log_offset}
+    known = _known(store, file)
     _save(file, known | {key: end for key, end in going.items() if end > store.min_log_offset})
     for number, topic, queue_id, end in rows:
         gone = (topic, queue_id) in going and _clean.remove_queue(store, number, end)
@@ -129,6 +144,21 @@ def _remove(store: StoreWait, consuming: Consuming, files: ControlFiles,
     if done.kept:
         _save(file, known | {key: end for key, end in going.items() if key in done.removed and end > store.min_log_offset})
     return done
+
+
+def _begin_at_zero(consuming: Consuming, queues: Collection[tuple[str, int]]) -> None:
+    """Sets the groups' offsets of these queues to 0. Durable."""
+    offsets = consuming.offsets
+    for (topic, group), found in offsets.table().items():
+        for queue_id, offset in found.items():
+            if offset > 0 and (topic, queue_id) in queues:
+                offsets.commit(group, topic, queue_id, 0)
+    offsets.flush()
+
+
+def _known(store: StoreWait, file: ConfigFile) -> dict[tuple[str, int], int]:
+    """What counts still: the log has records below it."""
+    return {key: end for key, end in (file.load(_take) or {}).items() if end > store.min_log_offset}
 
 
 def _save(file: ConfigFile, known: dict[tuple[str, int], int]) -> None:

@@ -1,0 +1,26 @@
+# Queues that begin anew in the log of a slave. Its master has removed them (RocketMQ: deleteTopics,
+# cleanExpiredConsumerQueue), which no record says: a record with queue offset 0 does, where the queue has other messages.
+#
+# The dispatcher stops in front of such a record (Dispatcher.anew_at) until a thread of the control plane has removed the queue,
+# durably, and notes where it begins.
+from libc.stdint cimport int64_t
+
+from rmq_store.log.dispatch._dispatch cimport Dispatcher
+from rmq_store.queues.consumequeue._queue cimport Queue
+
+cdef enum:
+    ANEW_MAX = 256              # queues that one look finds
+
+cdef struct Anew:
+    Queue *queue
+    int64_t at                  # log offset of the record that is its first one
+    int64_t next                # queue offset where the queue would have continued
+    bint confirmed              # its next record was seen, too
+
+# Until dispatch waits, or anew_release: a control thread, without the GIL. True if it waits.
+cdef bint anew_wait(Dispatcher *d, int64_t timeout_ns) noexcept nogil
+# Queues that begin anew between the place where dispatch waits and the end of what may be dispatched, or the next 16 MiB. How
+# many; -errno. Not among them: one whose next record continues where the queue was, as its number is rotten; if dispatch waits
+# there, it continues.
+cdef int anew_find(Dispatcher *d, Anew *found) noexcept nogil
+cdef void anew_release(Dispatcher *d) noexcept nogil        # lets dispatch continue, and anew_wait return

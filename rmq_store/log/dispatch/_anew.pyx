@@ -1,0 +1,92 @@
+"""Queues that begin anew in the log of a slave. Contract in _anew.pxd."""
+from libc.stdint cimport int32_t, int64_t
+
+from rmq_store.base.io._sync cimport (EIO, rmq_event_ticket, rmq_event_wait, rmq_event_wake, rmq_load, rmq_mutex_lock,
+                                      rmq_mutex_unlock, rmq_publish)
+from rmq_store.base.segment._file cimport LogFile, log_file_release, row_find
+from rmq_store.codec._layout cimport FLAG_TRANSACTION, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
+from rmq_store.codec._light cimport Light, light_next, light_topic, lights_of
+from rmq_store.codec._record cimport (RECORD_OK, PropertyView, RecordView, properties_scan, record_parse)
+from rmq_store.log.dispatch._dispatch cimport Dispatcher, dispatch_limit
+from rmq_store.queues.consumequeue._queue cimport Queue, queue_begins_anew, queue_next, queues_find
+
+cdef int64_t LOOK_BYTES = 16 << 20
+
+
+cdef bint anew_wait(Dispatcher *d, int64_t timeout_ns) noexcept nogil:
+    cdef int ticket = rmq_event_ticket(&d.anew)
+    if rmq_load(&d.anew_at) < 0:
+        rmq_event_wait(&d.anew, ticket, timeout_ns)
+    return rmq_load(&d.anew_at) >= 0
+
+
+cdef void _note(Dispatcher *d, Anew *found, int *count, const char *topic, int32_t size, int32_t queue_id, int64_t at,
+                int64_t cq_offset) noexcept nogil:
+    # One record of one queue.
+    cdef Queue *q = queues_find(d.queues, topic, size, queue_id, False)
+    cdef int i
+    if q == NULL:
+        return
+    for i in range(count[0]):
+        if found[i].queue == q:
+            if not found[i].confirmed and cq_offset >= found[i].next > 1:
+                found[i].queue = NULL
+            found[i].confirmed = True
+            return
+    if count[0] < ANEW_MAX and cq_offset < queue_next(q) and queue_begins_anew(q, at, cq_offset):
+        found[count[0]] = Anew(q, at, queue_next(q), False)
+        count[0] += 1
+
+
+cdef void _notes(Dispatcher *d, Anew *found, int *count, const RecordView *v) noexcept nogil:
+    cdef PropertyView p
+    cdef Light light
+    cdef int kind = v.sys_flag & FLAG_TRANSACTION
+    if kind == TRANSACTION_PREPARED or kind == TRANSACTION_ROLLBACK:
+        return
+    _note(d, found, count, v.topic, v.topic_size, v.queue_id, v.physical_offset, v.queue_offset)
+    if d.light and light_topic(v.topic, v.topic_size):
+        properties_scan(v.properties, v.properties_size, &p)
+        light = lights_of(&p)
+        while light_next(&light):
+            _note(d, found, count, light.name, light.size, 0, v.physical_offset, light.queue_offset)
+
+
+cdef int _walk(Dispatcher *d, Anew *found, int *count) noexcept nogil:
+    cdef int64_t at = d.log.dispatched, end = min(dispatch_limit(d), at + LOOK_BYTES)
+    cdef LogFile *f = NULL
+    cdef RecordView v
+    cdef int rc = 0
+    while at < end:
+        if f == NULL or at >= f.start + f.size:
+            log_file_release(f)
+            f = row_find(d.log.row, at, &rc)
+            if f == NULL:
+                return rc if rc < 0 else -EIO
+        if record_parse(f.map + (at - f.start), min(end, f.start + f.size) - at, &v) == RECORD_OK and v.physical_offset == at:
+            _notes(d, found, count, &v)
+            at += v.size
+        else:
+            at = f.start + f.size       # an end-of-file record, or what dispatch will say of
+    log_file_release(f)
+    return 0
+
+
+cdef int anew_find(Dispatcher *d, Anew *found) noexcept nogil:
+    cdef int i, rc, count = 0, kept = 0
+    rmq_mutex_lock(&d.round_lock)
+    rc = _walk(d, found, &count)
+    for i in range(count):
+        if found[i].queue != NULL:
+            found[kept] = found[i]
+            kept += 1
+        elif found[i].at == d.log.dispatched:
+            d.not_anew = found[i].at
+    rmq_mutex_unlock(&d.round_lock)
+    return rc if rc < 0 else kept
+
+
+cdef void anew_release(Dispatcher *d) noexcept nogil:
+    rmq_publish(&d.anew_at, -1)
+    rmq_event_wake(&d.anew)
+    rmq_event_wake(&d.log.dispatch_wanted)

@@ -1,0 +1,69 @@
+"""Queues of a slave that its master has removed, and that get messages again (RocketMQ: deleteTopics,
+cleanExpiredConsumerQueue).
+
+The log has no record of a removal. The dispatcher waits in front of the first record of the queue that begins anew, and one
+thread of the control plane removes the queue here as the master did: what the log has up to that record gets no entry any more
+(config/removedQueues.json), the groups' offsets are 0, and then the files go. Crash-safety: that of services/cleaning/removing.
+A slave that dies in between meets the same record when it is opened again as a slave.
+"""
+import threading
+import time
+import weakref
+from typing import Any
+
+from rmq_store.base.io.threads import start_thread
+from rmq_store.errors import RmqStoreError
+from rmq_store.events import Event, emit
+from rmq_store.replication._anew import Halts
+
+__all__ = ["QueuesAnew"]
+
+AGAIN_S = 1.0
+
+class QueuesAnew:
+    """Of one open slave, which it holds weakly. The thread begins with it. Thread-safety: any."""
+
+    def __init__(self, store: Any) -> None:
+        self._store, self._path = weakref.ref(store), store.path
+        self._halts = Halts(store)
+        self._ended = threading.Event()
+        self._failed = ""
+        self._thread = start_thread(self._run, "rmq-anew")
+
+    def stop(self, timeout: float) -> None:
+        """Waits until what the log has is in its queues, at most `timeout` seconds, then ends the thread. Idempotent."""
+        store = self._store()
+        try:
+            if store is not None and not self._ended.is_set():
+                deadline = time.monotonic() + timeout
+                while not store._wait_dispatched(0.1) and not self._failed and time.monotonic() < deadline:
+                    pass
+        except (RmqStoreError, OSError):
+            pass            # the store has failed: its close says so
+        self._ended.set()
+        self._halts.release()
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+
+    def _run(self) -> None:
+        while not self._ended.is_set():
+            if self._halts.wait() and not self._ended.is_set() and not self._settle():
+                self._ended.wait(AGAIN_S)
+
+    def _settle(self) -> bool:
+        store = self._store()
+        if store is None:
+            return False
+        try:
+            if rows := self._halts.find(store):
+                store._begin_anew(rows)
+                emit(Event.QUEUES_BEGAN_ANEW, path=self._path, count=len(rows),
+                     topics=", ".join(sorted({topic for _, topic, _, _ in rows})))
+            self._failed = ""
+            self._halts.release()
+            return True
+        except Exception as error:      # of whatever kind: dispatch waits for this thread, which tries again
+            if self._failed != str(error):
+                emit(Event.TASK_FAILED, task="removing queues that begin anew", path=self._path, error=str(error))
+            self._failed = str(error)
+            return False

@@ -1,0 +1,59 @@
+"""Slaves that are slow, or behind what cleaning has deleted: neither puts, nor the pool, nor cleaning wait for them."""
+from pathlib import Path
+
+import pytest
+
+from tests.replication.pairs import SMALL, connected, fill, joined, log_of, master, slave
+from tests.soon import until
+
+LARGE = {"segment_size_bytes": 1 << 20, "message_size_max_bytes": 300_000}
+
+
+@pytest.mark.parametrize("how", [{}, {"write_path": "pool", "pool_window_size_bytes": 1 << 20}])
+def test_a_slave_that_does_not_read(tmp_path: Path, how: dict, caplog: pytest.LogCaptureFixture) -> None:
+    """More is put than pool and sockets hold; then cleaning deletes what it needs, and its connection ends."""
+    with master(tmp_path / "m", **LARGE, **how) as m, connected(m) as peer:
+        m.put("T", b"first")
+        m.flush()                       # out of the pool
+        peer.report(1)
+        until(lambda: sum(r.sent_bytes for r in m.replicas()) > 0, 20_000)
+        for i in range(80):
+            m.put("T", bytes([i]) * 250_000)
+        m.flush()
+        end = m.max_log_offset
+        (replica,) = m.replicas()
+        assert replica.lag_bytes == end - 1 > 16 << 20
+        assert replica.sent_bytes < end - (4 << 20)
+        m.clean(0)
+        until(lambda: m.min_log_offset > end - (4 << 20), 20_000)
+        maps = Path("/proc/self/maps").read_text()
+        assert [line for line in maps.splitlines() if str(tmp_path) in line and "deleted" in line] == []
+        got = 1
+        with pytest.raises((EOFError, ConnectionError)):
+            while True:
+                offset, data = peer.read_frame()
+                assert offset == got
+                got += len(data)
+        assert got < end
+        until(lambda: "cleaning has deleted that" in caplog.text, 20_000)
+
+
+def test_a_slave_behind_the_beginning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """It keeps what it has. Its master says what to do."""
+    with master(tmp_path / "m") as m:
+        with slave(tmp_path / "s", m) as s:
+            joined(m)
+            fill(m, 20)
+            until(lambda: s.max_log_offset == m.max_log_offset, 20_000)
+            end = s.max_log_offset
+        before = log_of(tmp_path / "s", 0, end)
+        fill(m, 400, 1)
+        m.flush()
+        m.clean(0)
+        assert m.min_log_offset >= 2 * SMALL["segment_size_bytes"]
+        with slave(tmp_path / "s", m) as s:
+            until(lambda: f"wants the log from offset {max(end - 65536, 1)} on" in caplog.text, 20_000)
+            until(lambda: "make the slave anew from a backup" in caplog.text, 20_000)
+            assert s.max_log_offset == end
+            assert s.replication().state != "follows"
+        assert log_of(tmp_path / "s", 0, end) == before
