@@ -63,7 +63,7 @@ from rmq_store.services.dispatchers.dispatcher import Dispatchers
 from rmq_store.services.integrity.sealing import Sealer
 from rmq_store.services.statistics.report import Rates
 from rmq_store.services.statistics.windows import Windows
-from rmq_store.services.timer.service import TimerService
+from rmq_store.services.timer.service import TimerService, kept_precision
 from rmq_store.services.transaction.checking import Checker
 from rmq_store.services.transaction.service import Transactions
 
@@ -134,11 +134,11 @@ class MessageStore(StoreServes):
         fresh = not os.path.isdir(Places(root, chosen).commitlog)
         while True:
             try:
-                sizes = infer_sizes(root, chosen)
+                sizes = infer_sizes(root, chosen) | kept_precision(root)
                 store = cls._open_once(root, fit_sizes(root, chosen.inferred(sizes)), _io, _services)
                 break
             except CorruptionError:         # files told nothing yet, and now they do: a writer in another process made them
-                if not chosen.readonly or infer_sizes(root, chosen) == sizes:
+                if not chosen.readonly or infer_sizes(root, chosen) | kept_precision(root) == sizes:
                     raise
             except OSError as error:
                 if isinstance(error, RmqStoreError) or error.errno not in NOT_ALLOWED:
@@ -146,6 +146,8 @@ class MessageStore(StoreServes):
                 raise plainly(error, root) from error
         if fresh:
             say_large(store.options, root)
+        if chosen.given("timer_precision_ms") and (kept := store.options.timer_precision_ms) != chosen.timer_precision_ms:
+            emit(Event.TIMER_PRECISION_KEPT, path=root, kept=kept, given=chosen.timer_precision_ms)
         emit(Event.OPENED, path=root, min_offset=store.min_log_offset, max_offset=store.max_log_offset,
              queues=store._queue_total(), write_path=store.options.write_path, flush_mode=store.options.flush_mode,
              flush_backend=store.options.flush_backend)

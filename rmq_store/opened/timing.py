@@ -62,7 +62,7 @@ class StoreTimers(StoreHooks):
     def _admit_timer(self, time_ms: int) -> None:
         """What a put asks before it stores a timer message: the service runs, and the slot has room."""
         if not self._timer_serves:
-            mark(self._files, self.path)
+            mark(self._files, self.path, self.options.timer_precision_ms)
             return
         if self._timer is None:
             with self._options_lock:
