@@ -16,6 +16,7 @@ from rmq_store.access.waiting.listeners import ArrivingListener, Listeners, Mess
 from rmq_store.access.writer._future import Completer
 from rmq_store.base.io._io import IoTable
 from rmq_store.base.io._lock import StoreLock, put_off
+from rmq_store.base.io.callbacks import check_callback
 from rmq_store.base.io.files import ControlFiles
 from rmq_store.base.machine.sizing import say_large
 from rmq_store.config.load import Default, Options, changed, resolve
@@ -275,8 +276,7 @@ class MessageStore(StoreServes):
         falls behind; no put waits for it. The store logs what a listener raises. Thread-safety: any. RocketMQ:
         MessageArrivingListener."""
         self._check_open()
-        if not callable(listener):
-            raise illegal("listener", listener, "give a function of (topic, queue_id, max_offset), or of a MessageArrived")
+        check_callback("listener", listener, "of (topic, queue_id, max_offset), or of a MessageArrived")
         if not isinstance(each_message, bool):
             raise illegal("each_message", each_message, "give True or False")
         with self._listeners_lock:

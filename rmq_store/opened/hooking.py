@@ -5,6 +5,7 @@ from typing import Any
 from rmq_store.access.writer._hooks import hook_of_capsule
 from rmq_store.access.writer.hooks import PutHook
 from rmq_store.base.io._lock import StoreLock
+from rmq_store.base.io.callbacks import check_callback
 from rmq_store.config.offered import offered
 from rmq_store.errors import StoreNotWriteable, illegal
 from rmq_store.opened.walking import StoreWalks
@@ -38,6 +39,8 @@ class StoreHooks(StoreWalks):
         self._check_open()
         if self.readonly:
             raise StoreNotWriteable(self.path)
+        if callable(hook):
+            check_callback("hook", hook, "of a PutMessage")
         called: PutHook = hook if callable(hook) else hook_of_capsule(hook)
         if name is not None and (not isinstance(name, str) or not name):
             raise illegal("name", name, "give a text, or None for the name of the function")

@@ -14,6 +14,7 @@ from rmq_store.access.waiting._arrivals import Arrivals
 from rmq_store.access.waiting._arrived import arrived_entries
 from rmq_store.access.waiting._wait import StoreWait
 from rmq_store.base.io._lock import StoreLock
+from rmq_store.base.io.callbacks import refuse_unrun
 from rmq_store.base.io.threads import start_thread
 from rmq_store.errors import StoreStateError
 from rmq_store.events import Event, emit
@@ -135,6 +136,6 @@ class Listeners:
 
 def _call(listener: Callable[..., object], *arguments: object) -> None:
     try:
-        listener(*arguments)
+        refuse_unrun("listener", listener, listener(*arguments))
     except Exception:
         logging.getLogger("rmq_store.waiting").exception("a message-arriving listener raised")

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from rmq_store.base.io._lock import StoreLock
+from rmq_store.base.io.callbacks import check_callback, refuse_unrun
 from rmq_store.base.io.threads import start_thread
 from rmq_store.errors import (
     DurabilityError,
@@ -56,8 +57,7 @@ class Checker:
         if callback is None:
             self._callbacks.pop(group, None)
             return
-        if not callable(callback):
-            raise illegal("callback", callback, "give a function of a Transaction, or None to ask the group no more")
+        check_callback("callback", callback, "of a Transaction, or None to ask the group no more")
         self._callbacks[group] = callback
         with self._starting:        # else two threads would ask, and close() wait for one of them
             if self.thread is None:
@@ -139,6 +139,7 @@ class Checker:
         transaction = Transaction(store, self._transactions, half)
         try:
             answer = callback(transaction)
+            refuse_unrun("callback", callback, answer)
             if answer not in _ANSWERS:
                 raise illegal("answer", answer, "return 'commit', 'rollback' or 'unknown'")
         except Exception as error:
