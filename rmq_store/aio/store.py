@@ -26,7 +26,7 @@ from rmq_store.aio.filtering import AsyncFilters
 from rmq_store.config.typed import AllOptions
 from rmq_store.errors import ForkedProcess, StoreClosed, illegal
 from rmq_store.filter._program import SqlFilter, chosen_filter
-from rmq_store.opened.subscribing import LOOK_ENTRIES, Offsets, Turns
+from rmq_store.opened.subscribing import LOOK_ENTRIES, Offsets, Turns, queue_ids
 from rmq_store.services.cleaning.cleaner import Cleaned
 from rmq_store.services.cleaning.removing import RemovedQueues
 from rmq_store.services.consumer.consumer import Consumer
@@ -218,8 +218,8 @@ class AsyncMessageStore(AsyncFilters):
 
         queue_id: one, several, or None for all queues of the topic, new queues too. offset: where to begin, a number for all
         queues, or a mapping of queue id to number; -1 is the present end, None the oldest message. tags, sql: as get.
-        max_count: how many messages one read takes at most. The order within a queue is kept. Raises ValueError for an offset
-        beyond the end of its queue.
+        max_count: how many messages one read takes at most. The order within a queue is kept. Raises as
+        MessageStore.subscribe.
         """
         return Subscription(self.store, self._hub(), topic, queue_id, offset, tags, max_count, chosen_filter(sql, tags))
 
@@ -374,7 +374,7 @@ class Subscription(Turns):
         self._turns = 0                         # messages handed out since others had a turn
         self._passed = 0                        # entries that the filter left out since then
         self._closed = False
-        ids = [queue_id] if isinstance(queue_id, int) else None if queue_id is None else list(queue_id)
+        ids = queue_ids(queue_id)
         self._ear = ArrivalSubscriber(hub, topic, ids).__enter__()
         try:
             for one in store.queues(topic) if ids is None else ids:
