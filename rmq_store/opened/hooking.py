@@ -76,9 +76,10 @@ class StoreHooks(StoreWalks):
         return RunningFlags(self._running_flags())
 
     def set_readable(self, readable: bool) -> bool:
-        """False: every later get raises StoreNotReadable, as do consumers, subscriptions and transactions, which stand on it.
-        True takes that back. Returns whether the store was readable. It holds until the store is closed. Thread-safety: any.
-        RocketMQ: getAndMakeReadable, getAndMakeNotReadable."""
+        """False: every later get raises StoreNotReadable, as do consumers, subscriptions, scans and tables, which stand on it.
+        As in RocketMQ, queries, message_at, log_records and timers continue; transactions do if they need not read their topics
+        first, as the first call of a store does. True takes that back. Returns whether the store was readable. It holds until the store is closed. Thread-safety: any. RocketMQ: getAndMakeReadable,
+        getAndMakeNotReadable."""
         return not self._set_flag(RunningFlags.NOT_READABLE, not flag(readable, "readable"))
 
     def set_writeable(self, writeable: bool) -> bool:
