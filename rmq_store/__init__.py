@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING
 from rmq_store.version import VERSION as __version__
 
 if TYPE_CHECKING:
+    from rmq_store.access.reader._message import Message
+    from rmq_store.access.waiting.listeners import MessageArrived
+    from rmq_store.access.writer.hooks import PutMessage
     from rmq_store.aio import AsyncMessageStore
     from rmq_store.broker.aio import AsyncBroker
     from rmq_store.broker.serving import Broker
@@ -19,6 +22,7 @@ if TYPE_CHECKING:
     from rmq_store.services.integrity.findings import Finding
     from rmq_store.services.integrity.scrubbing import ScrubResult, scrub
     from rmq_store.services.integrity.verification import verify
+    from rmq_store.services.transaction.transaction import Transaction
     from rmq_store.store import MessageStore
     from rmq_store.upkeep.doctor.advice import advise
     from rmq_store.upkeep.doctor.diagnosis import doctor
@@ -26,8 +30,8 @@ if TYPE_CHECKING:
     from rmq_store.upkeep.moving.lines import LineResult, export_lines, import_lines
     from rmq_store.upkeep.moving.messages import CopyResult, copy_messages
 
-__all__ = ["AsyncBroker", "AsyncMessageStore", "BackupInfo", "Broker", "CopyResult", "Finding", "LineResult", "MessageStore",
-           "ScrubResult", "SqlFilter", "__version__", "advise", "backup", "check_backup", "copy_messages", "doctor",
+__all__ = ["AsyncBroker", "AsyncMessageStore", "BackupInfo", "Broker", "CopyResult", "Finding", "LineResult", "Message",
+           "MessageArrived", "MessageStore", "PutMessage", "ScrubResult", "SqlFilter", "Transaction", "__version__", "advise", "backup", "check_backup", "copy_messages", "doctor",
            "export_lines", "import_lines", "list_backups", "origin_topic", "restore", "scrub", "verify"]
 
 # A free-threaded Python turns its GIL on when it imports an extension, unless it was told never to: then what Python threads
@@ -41,6 +45,8 @@ if not getattr(sys, "_is_gil_enabled", lambda: True)():
 
 
 _MODULES = {
+    "access.reader._message": ["Message"], "access.waiting.listeners": ["MessageArrived"],
+    "access.writer.hooks": ["PutMessage"], "services.transaction.transaction": ["Transaction"],
     "aio": ["AsyncMessageStore"], "store": ["MessageStore"],
     "broker.aio": ["AsyncBroker"], "broker.serving": ["Broker"],
     "filter._program": ["SqlFilter"],

@@ -40,6 +40,7 @@ from rmq_store.opened.ending import close_at_end_of_worker, close_on_signals, ne
 from rmq_store.opened.entering import Entering
 from rmq_store.opened.following import LOOK_MS, look_at_files
 from rmq_store.opened.measured import measured
+from rmq_store.opened.naming import whole_names
 from rmq_store.opened.opening import NOT_ALLOWED, open_store, plainly, refuse_path
 from rmq_store.opened.publishing import Publisher
 from rmq_store.opened.serving import StoreServes
@@ -78,6 +79,7 @@ if TYPE_CHECKING:
 __all__ = ["MessageStore"]
 
 
+@whole_names
 class MessageStore(StoreServes):
     """An Apache RocketMQ message store in a directory. It stores messages, says when they are durable, and reads them by queue,
     key, time and id.

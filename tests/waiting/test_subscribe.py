@@ -197,3 +197,30 @@ def test_a_queue_that_is_none(store, queue):
     for call in (lambda: store.subscribe("T", queue), lambda: asyncio.run(main())):
         with pytest.raises(errors.ArgumentIllegal, match="queue_id is "):
             call()
+
+
+def test_a_timeout_ends_the_iteration_of_a_task_and_a_later_one_continues(store):
+    async def main():
+        async with AsyncMessageStore(store) as there:
+            await there.put("T", b"0")
+            with there.subscribe("T", 0, timeout=0) as messages:
+                await there.wait_dispatched()
+                assert [bytes(m.body) async for m in messages] == [b"0"]
+                await there.put("T", b"1")
+                await there.wait_dispatched()
+                assert [bytes(m.body) async for m in messages] == [b"1"] and messages.offsets == {0: 2}
+            with pytest.raises(errors.ArgumentIllegal, match="timeout is -1"):
+                there.subscribe("T", 0, timeout=-1)
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+
+
+def test_errors_of_calls_name_the_store(store):
+    for call, name in ((lambda: store.prepare(), "MessageStore.prepare"), (lambda: store.timers(1), "MessageStore.timers"),
+                       (lambda: store.add_put_hook(), "MessageStore.add_put_hook"),
+                       (lambda: AsyncMessageStore(store).on_check(), "AsyncMessageStore.on_check")):
+        with pytest.raises(TypeError, match=name.replace(".", r"\.")):
+            call()
+    for wrong in (5, "", None):
+        with pytest.raises(errors.ArgumentIllegal, match="id is "):
+            store.transaction_by_id(wrong)

@@ -7,7 +7,7 @@ groups. Thread-safety: every method, one lock.
 """
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
 from rmq_store.base.io._lock import StoreLock
 from rmq_store.base.io.files import ControlFiles
@@ -233,7 +233,7 @@ class TopicTable(_Table):
         if self._policies is not None:
             self._policies(self.compacted())
 
-    def set_cleanup_policy(self, name: str, policy: str) -> dict[str, Any]:
+    def set_cleanup_policy(self, name: str, policy: Literal["COMPACTION", "DELETE"]) -> dict[str, Any]:
         """Makes the cleanup policy of a topic "COMPACTION" or "DELETE"; makes the entry where there is none. Returns the entry.
         It holds at once, and is durable when the call returns. The other attributes stay. Raises ArgumentIllegal, also for
         COMPACTION where the topic has batch queues, and in a store of compat 4.9, whose topics have no attributes; OSError,
@@ -249,7 +249,7 @@ class TopicTable(_Table):
         self.flush()
         return entry
 
-    def set_queue_type(self, name: str, kind: str) -> dict[str, Any]:
+    def set_queue_type(self, name: str, kind: Literal["BatchCQ", "SimpleCQ"]) -> dict[str, Any]:
         """Makes the queues of a topic batch queues, "BatchCQ", or says that they are "SimpleCQ"; makes the entry where there is
         none. Returns the entry. It holds at once, and is durable when the call returns. The type never changes: raises
         ArgumentIllegal where the topic has queues, or another type. Else as set_cleanup_policy. RocketMQ: the topic attribute

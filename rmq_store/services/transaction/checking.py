@@ -11,7 +11,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from rmq_store.base.io._lock import StoreLock
 from rmq_store.base.io.callbacks import check_callback, refuse_unrun
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Check", "Checker"]
 
-Check = Callable[[Transaction], str | None]
+Check = Callable[[Transaction], Literal["commit", "rollback", "unknown"] | None]
 KEPT_HOURS = 72             # RocketMQ's fileReservedTime, where retention_hours is not given
 _ANSWERS = {"commit": COMMITTED, "rollback": ROLLED_BACK, "unknown": None, None: None}
 
