@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from rmq_store.upkeep.moving.messages import CopyResult, copy_messages
 
 __all__ = ["AsyncBroker", "AsyncMessageStore", "BackupInfo", "Broker", "CopyResult", "Finding", "LineResult", "Message",
-           "MessageArrived", "MessageStore", "PutMessage", "ScrubResult", "SqlFilter", "Transaction", "__version__", "advise", "backup", "check_backup", "copy_messages", "doctor",
+           "MessageArrived", "MessageStore", "PutMessage", "ScrubResult", "SqlFilter", "Transaction", "__version__",
+           "advise", "backup", "check_backup", "copy_messages", "doctor",
            "export_lines", "import_lines", "list_backups", "origin_topic", "restore", "scrub", "verify"]
 
 # A free-threaded Python turns its GIL on when it imports an extension, unless it was told never to: then what Python threads

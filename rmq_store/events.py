@@ -150,8 +150,8 @@ class Event(Enum):
         "timer messages that were delivered in that time may be delivered a second time")
 
     TIMER_PRECISION_KEPT = "timer", _WARNING, (
-        "timer messages of %(path)s wait in slots of %(kept)d ms, so timer_precision_ms stays %(kept)d; the value %(given)d holds "
-        "when the store is opened after a close at which none waits")
+        "timer messages of %(path)s wait in slots of %(kept)d ms, so timer_precision_ms stays %(kept)d; the value %(given)d "
+        "holds when the store is opened after a close at which none waits")
 
     # transactions
     CHECK_FAILED = "transaction", _WARNING, (

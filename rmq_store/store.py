@@ -291,7 +291,7 @@ class MessageStore(StoreServes):
     def remove_arriving_listener(self, listener: ArrivingListener | MessageListener) -> None:
         """Removes a listener. A call in progress still ends. Raises ValueError if the listener was not added."""
         if self._listeners is None:
-            raise ValueError("this listener was not added")
+            raise ArgumentIllegal("this listener was not added: remove only a listener that add_arriving_listener got")
         self._listeners.remove(listener)
 
     def _forget_arrivals(self, topics: tuple[str, ...]) -> None:

@@ -415,8 +415,9 @@ cdef class SqlFilter:
     def evaluate(self, properties):
         """What the expression says of these properties: True, False, or None for unknown (SQL's null).
 
-        properties: a Message, a mapping of str to str, or the bytes of a record's properties. Raises ArgumentIllegal, FilterFailed where a property cannot
-        be compared, such as text where a number is compared; PropertiesSizeExceeded; MessageIllegal.
+        properties: a Message, a mapping of str to str, or the bytes of a record's properties. Raises ArgumentIllegal;
+        FilterFailed where a property cannot be compared, such as text where a number is compared; PropertiesSizeExceeded;
+        MessageIllegal.
         """
         cdef bytes data = properties_bytes(_given(properties), True)
         cdef int truth = filter_evaluate(&self.program, PyBytes_AS_STRING(data), <int32_t> PyBytes_GET_SIZE(data))
@@ -462,6 +463,6 @@ cpdef SqlFilter chosen_filter(object sql, object tags):
     if sql is None:
         return None
     if tags is not None and tags != "*" and tags != "":
-        raise errors.illegal("sql", sql, f"a read takes either tags or sql, and tags is {tags!r}: write the tag into the "
+        raise errors.illegal("sql", sql.sql if isinstance(sql, SqlFilter) else sql, f"a read takes either tags or sql, and tags is {tags!r}: write the tag into the "
                              "expression, as in TAGS = 'a' AND price > 5")
     return filter_of(sql)

@@ -1,4 +1,5 @@
-"""The names of a store's methods: a store is built of parts, and an error that Python raises for a wrong call names the whole."""
+"""The names of a store's methods: it is built of parts, and an error that Python raises for a wrong call names the whole. Any
+thread."""
 from types import FunctionType
 from typing import TypeVar
 

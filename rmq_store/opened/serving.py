@@ -117,8 +117,8 @@ class StoreServes(StoreTimers):
     def transaction_by_id(self, id: str) -> Transaction:
         """Returns a transaction by its id (UNIQ_KEY), or by the message id of its half message, also after a restart.
 
-        `state` of the result says whether it is decided. Raises TransactionUnknown, ArgumentIllegal. A store without an index finds decided
-        transactions by message id only. Thread-safety: any.
+        `state` of the result says whether it is decided. Raises TransactionUnknown, ArgumentIllegal. A store without an index
+        finds decided transactions by message id only. Thread-safety: any.
         """
         self._check_open()
         return Transaction(self, self._transactions, self._transactions.of_id(self, id))

@@ -17,7 +17,8 @@ def store(tmp_path):
 @pytest.mark.parametrize("name", [5, None, b"T", "", True])
 @pytest.mark.parametrize("call", [
     lambda table, name: table.set(name), lambda table, name: table.add(name),
-    lambda table, name: table.set_cleanup_policy(name, "COMPACTION"), lambda table, name: table.set_queue_type(name, "BatchCQ")])
+    lambda table, name: table.set_cleanup_policy(name, "COMPACTION"),
+    lambda table, name: table.set_queue_type(name, "BatchCQ")])
 def test_a_name_that_is_none_leaves_nothing(store, name, call):
     with pytest.raises(errors.ArgumentIllegal, match="topic is "):
         call(store.topic_table, name)
@@ -66,7 +67,7 @@ def test_topics_of_4_9_have_no_attributes(tmp_path):
     with MessageStore.open(tmp_path / "s", compat="4.9", **SMALL) as store:
         for call in (lambda: store.topic_table.set_cleanup_policy("C", "COMPACTION"),
                      lambda: store.topic_table.set_queue_type("C", "BatchCQ")):
-            with pytest.raises(errors.ArgumentIllegal, match="compat 4.9 has no attributes: open it with compat='5.x'"):
+            with pytest.raises(errors.ArgumentIllegal, match=r"compat 4\.9 has no attributes: open it with compat='5\.x'"):
                 call()
         assert store.topic_table.names() == []
 

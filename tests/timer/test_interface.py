@@ -56,7 +56,8 @@ def test_what_is_no_time_of_delivery(tmp_path):
 @pytest.mark.parametrize("seconds", [NOW // 1000 + 5, 100_000_000, 99_999_999_999])
 def test_a_time_in_seconds_is_refused(tmp_path, seconds):
     with Clock().open(tmp_path / "s") as s:
-        for call in (lambda: s.put("T", b"", deliver_at=seconds), lambda: s.put_many("T", [{"body": b"", "deliver_at": seconds}]),
+        for call in (lambda: s.put("T", b"", deliver_at=seconds),
+                     lambda: s.put_many("T", [{"body": b"", "deliver_at": seconds}]),
                      lambda: s.put_async("T", b"", deliver_at=seconds).result(30)):
             with pytest.raises(errors.MessageIllegal, match="give ms since 1970, so seconds times 1000"):
                 call()

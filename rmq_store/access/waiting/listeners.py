@@ -16,7 +16,7 @@ from rmq_store.access.waiting._wait import StoreWait
 from rmq_store.base.io._lock import StoreLock
 from rmq_store.base.io.callbacks import refuse_unrun
 from rmq_store.base.io.threads import start_thread
-from rmq_store.errors import StoreStateError
+from rmq_store.errors import ArgumentIllegal, StoreStateError
 from rmq_store.events import Event, emit
 
 __all__ = ["ArrivingListener", "Listeners", "MessageArrived", "MessageListener"]
@@ -80,7 +80,7 @@ class Listeners:
                     kept.remove(listener)
                     setattr(self, name, tuple(kept))
                     return
-        raise ValueError("this listener was not added: remove only a listener that add_arriving_listener got")
+        raise ArgumentIllegal("this listener was not added: remove only a listener that add_arriving_listener got")
 
     def stop(self) -> None:
         """The store closes: the thread ends; from a listener, which is that thread, it ends with the call."""

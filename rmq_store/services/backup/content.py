@@ -70,8 +70,8 @@ def _clone(fd: int, out: int) -> bool:
 
 
 def _stretches(io: IoTable, fd: int, end: int, step: int) -> Iterator[tuple[int, int]]:
-    """What lies in no hole below `end`, in pieces that begin and end at multiples of `step` or at `end`, of CHUNK bytes at most:
-    a queue of a few messages is a file of megabytes, and without its holes it would be read, and written, as such."""
+    """What lies in no hole below `end`, in pieces of CHUNK bytes at most that begin and end at multiples of `step` or at `end`.
+    A queue of a few messages is a file of megabytes, and without its holes it would be read, and written, as such."""
     at = io.next_data(fd, 0) // step * step if end else 0
     while at < end:
         try:

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from rmq_store.access.reader._checked import whole
 from rmq_store.access.waiting._arrivals import Arrivals
 from rmq_store.base.io._lock import StoreLock
-from rmq_store.base.io.threads import start_thread
 from rmq_store.base.io.callbacks import refuse_unrun
+from rmq_store.base.io.threads import start_thread
 from rmq_store.errors import ForkedProcess, StoreStateError, illegal
 from rmq_store.events import Event, emit
 from rmq_store.services.consumer.cold import ColdReads

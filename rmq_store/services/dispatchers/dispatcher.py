@@ -175,7 +175,7 @@ class Dispatchers:
         with self._lock:
             found = self._here.get(name)
             if found is None and name not in self._positions():
-                raise ValueError(f"there is no dispatcher {name!r}: dispatchers() lists them")
+                raise illegal("name", name, "there is no dispatcher of that name, dispatchers() lists them")
         if found is not None:
             found.stop()            # without the lock: its function may ask for a list
         with self._lock:
