@@ -47,7 +47,7 @@ cdef int _TIMEOUT = PutStatus.FLUSH_DISK_TIMEOUT
 cdef int _SLAVE_TIMEOUT = PutStatus.FLUSH_SLAVE_TIMEOUT
 cdef int _NO_SLAVE = PutStatus.SLAVE_NOT_AVAILABLE
 cdef object _ZERO = 0
-cdef str _LESS = "store less in properties, more in the body"
+cdef str _LESS = "name fewer light queues, or store less in properties and more in the body"
 cdef str _SPLIT = "split or compress it, or raise message_size_max_bytes"
 
 
