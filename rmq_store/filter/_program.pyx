@@ -463,6 +463,7 @@ cpdef SqlFilter chosen_filter(object sql, object tags):
     if sql is None:
         return None
     if tags is not None and tags != "*" and tags != "":
-        raise errors.illegal("sql", sql.sql if isinstance(sql, SqlFilter) else sql, f"a read takes either tags or sql, and tags is {tags!r}: write the tag into the "
-                             "expression, as in TAGS = 'a' AND price > 5")
+        raise errors.illegal("sql", sql.sql if isinstance(sql, SqlFilter) else sql,
+                             f"a read takes either tags or sql, and tags is {tags!r}: write the tag into the expression, as "
+                             "in TAGS = 'a' AND price > 5")
     return filter_of(sql)

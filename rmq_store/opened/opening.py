@@ -262,7 +262,7 @@ def _load_log(store: StoreServes, places: Places, options: Options, files: Contr
         try:
             starts = load_names(places.commitlogs, options.segment_size_bytes, options.compat, files)
             missing = files_missing(places, options, starts)
-            if missing is not None and (files is not None or options.follow or str(missing) != said):
+            if missing is not None and (files is not None or options.follow or not places.several or str(missing) != said):
                 raise missing
             for start in starts:
                 _building.add_file(store, start, missing is not None)

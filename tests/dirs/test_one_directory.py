@@ -193,13 +193,16 @@ def test_files_that_took_turns_in_two_directories_name_the_option(two, caplog, m
     before = content(two.place)
     monkeypatch.chdir(two.place)
     alone = {**SIZES, "commitlog_path": os.path.relpath(two.logs[0])}
-    with pytest.raises(errors.LogDirectoryMissing, match="name all of them in commitlog_path") as raised:
-        MessageStore.open(two.root, **alone)
-    assert str(two.logs[0]) in str(raised.value) and raised.value.offset == SEGMENT
-    with MessageStore.open(two.root, readonly=True, **alone) as store:
+    for readonly in (False, True):
+        with pytest.raises(errors.LogDirectoryMissing, match="name all of them in commitlog_path") as raised:
+            MessageStore.open(two.root, readonly=readonly, **alone)
+        assert str(two.logs[0]) in str(raised.value) and raised.value.offset == SEGMENT
+    two.lose("b")
+    with MessageStore.open(two.root, readonly=True, **two.options()) as store:      # as the error says
         assert "LOG_FILES_MISSING" in {getattr(r, "event", "") for r in caplog.records}
         found = numbers(store.scan("T", 0))
         assert 0 < len(found) < 80 and found == sorted(found) and store.max_offset("T", 0) == 80
+    two.bring_back("b")
     for must_exist in (False, True):
         with pytest.raises((OSError, errors.LogDirectoryMissing), match="commitlog_path"):
             MessageStore.open(two.root, readonly=must_exist, must_exist=must_exist, **SIZES)

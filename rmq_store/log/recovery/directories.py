@@ -21,8 +21,8 @@ __all__ = ["files_missing", "known_end", "look_for_directories", "make_directori
 _HOLE_MOST = 1 << 20            # files: a name that is further away than that is damage, not a disk that is gone
 _ACCEPT = ("mount the disk that has them and open the store again; readonly=True reads what the other directories have; if the "
            "files are lost for good, commitlog_loss_accepted=True opens the store without them")
-_GAP_ONE = ("if the log lies in several directories, name all of them in commitlog_path; if one of them is on a disk "
-            "that is not mounted, mount it; readonly=True reads the files that are there")
+_GAP_ONE = ("if the log lies in several directories, name all of them in commitlog_path; if one of them is on a disk that is "
+            "not mounted, mount it, or name it all the same: readonly=True then reads what the others have")
 _ACCEPT_ONE = ("if the log lies in another directory, or in several, name all of them in commitlog_path; if it is on a disk "
                "that is not mounted, mount it; if these files are lost for good, commitlog_loss_accepted=True opens the store "
                "without them")
