@@ -11,6 +11,9 @@ from rmq_store.modules import install as _install
 from rmq_store.version import VERSION as __version__
 
 if TYPE_CHECKING:
+    from rmq_store.access.reader._message import Message
+    from rmq_store.access.waiting.listeners import MessageArrived
+    from rmq_store.access.writer.hooks import PutMessage
     from rmq_store.aio import AsyncMessageStore
     from rmq_store.broker.aio import AsyncBroker
     from rmq_store.broker.serving import Broker
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
     from rmq_store.services.integrity.findings import Finding
     from rmq_store.services.integrity.scrubbing import ScrubResult, scrub
     from rmq_store.services.integrity.verification import verify
+    from rmq_store.services.transaction.transaction import Transaction
     from rmq_store.store import MessageStore
     from rmq_store.upkeep.doctor.advice import advise
     from rmq_store.upkeep.doctor.diagnosis import doctor
@@ -28,10 +32,10 @@ if TYPE_CHECKING:
     from rmq_store.upkeep.moving.messages import CopyResult, copy_messages
     from rmq_store.upkeep.promoting.promotion import Promotion, promote
 
-__all__ = ["AsyncBroker", "AsyncMessageStore", "BackupInfo", "Broker", "CopyResult", "Finding", "LineResult", "MessageStore",
-           "Promotion", "ScrubResult", "SqlFilter", "__version__", "advise", "backup", "check_backup", "copy_messages",
-           "doctor",
-           "export_lines", "import_lines", "list_backups", "origin_topic", "promote", "restore", "scrub", "verify"]
+__all__ = ["AsyncBroker", "AsyncMessageStore", "BackupInfo", "Broker", "CopyResult", "Finding", "LineResult", "Message",
+           "MessageArrived", "MessageStore", "Promotion", "PutMessage", "ScrubResult", "SqlFilter", "Transaction", "__version__",
+           "advise", "backup", "check_backup", "copy_messages", "doctor", "export_lines", "import_lines", "list_backups",
+           "origin_topic", "promote", "restore", "scrub", "verify"]
 
 _install()
 
@@ -46,6 +50,8 @@ if not getattr(sys, "_is_gil_enabled", lambda: True)():
 
 
 _MODULES = {
+    "access.reader._message": ["Message"], "access.waiting.listeners": ["MessageArrived"],
+    "access.writer.hooks": ["PutMessage"], "services.transaction.transaction": ["Transaction"],
     "aio": ["AsyncMessageStore"], "store": ["MessageStore"],
     "broker.aio": ["AsyncBroker"], "broker.serving": ["Broker"],
     "filter._program": ["SqlFilter"],

@@ -471,7 +471,7 @@ class TransactionUnknown(RmqStoreError, LookupError):
         self.reason = reason
 
     def __str__(self) -> str:
-        return f"transaction {self.id}: {self.reason}: store.transactions() and `rmqstore transactions` list the pending ones"
+        return f"transaction {self.id}: {self.reason}: `rmqstore transactions` and transactions() list the pending ones"
 
 
 class TransactionDecided(RmqStoreError):

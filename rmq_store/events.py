@@ -152,6 +152,10 @@ class Event(Enum):
         "the log of %(path)s has %(bytes)d bytes behind the mark of config/timercheck, and the store reads %(limit)d at most: "
         "timer messages that were delivered in that time may be delivered a second time")
 
+    TIMER_PRECISION_KEPT = "timer", _WARNING, (
+        "timer messages of %(path)s wait in slots of %(kept)d ms, so timer_precision_ms stays %(kept)d; the value %(given)d "
+        "holds when the store is opened after a close at which none waits")
+
     # transactions
     CHECK_FAILED = "transaction", _WARNING, (
         "the check callback of group %(group)s failed for transaction %(id)s at check %(checks)d: %(error)s; the transaction "

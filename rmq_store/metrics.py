@@ -24,7 +24,8 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import REGISTRY, CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
-from rmq_store.errors import StoreStateError
+from rmq_store.access.core._core import StoreCore
+from rmq_store.errors import StoreStateError, illegal
 from rmq_store.log.recovery.places import Places
 from rmq_store.services.cleaning.rules import used_percent
 
@@ -230,7 +231,11 @@ def _buckets(histogram: "Histogram") -> list[tuple[str, float]]:
 
 def register(store: "MessageStore", registry: CollectorRegistry = REGISTRY) -> StoreCollector:
     """Adds the metrics of a store to a registry of prometheus_client. Returns the collector of all stores of that registry, for
-    registry.unregister. Any number of stores, and a store that was opened again, may be registered."""
+    registry.unregister. Any number of stores, and a store that was opened again, may be registered. Raises ArgumentIllegal."""
+    if not isinstance(store, StoreCore):
+        raise illegal("store", store, "give a MessageStore")
+    if not isinstance(registry, CollectorRegistry):
+        raise illegal("registry", registry, "give a CollectorRegistry of prometheus_client")
     with _REGISTERING:
         collector = _COLLECTORS.setdefault(registry, StoreCollector())
         with contextlib.suppress(KeyError):         # a registry refuses a name that it has

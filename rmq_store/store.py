@@ -16,6 +16,7 @@ from rmq_store.access.waiting.listeners import ArrivingListener, Listeners, Mess
 from rmq_store.access.writer._future import Completer
 from rmq_store.base.io._io import IoTable
 from rmq_store.base.io._lock import StoreLock, put_off
+from rmq_store.base.io.callbacks import check_callback
 from rmq_store.base.io.files import ControlFiles
 from rmq_store.base.machine.sizing import say_large
 from rmq_store.config.load import Default, Options, changed, resolve
@@ -39,6 +40,7 @@ from rmq_store.opened.ending import close_at_end_of_worker, close_on_signals, ne
 from rmq_store.opened.entering import Entering
 from rmq_store.opened.following import LOOK_MS, look_at_files
 from rmq_store.opened.measured import measured
+from rmq_store.opened.naming import whole_names
 from rmq_store.opened.opening import NOT_ALLOWED, open_store, plainly, refuse_path
 from rmq_store.opened.publishing import Publisher
 from rmq_store.opened.serving import StoreServes
@@ -63,7 +65,7 @@ from rmq_store.services.dispatchers.dispatcher import Dispatchers
 from rmq_store.services.integrity.sealing import Sealer
 from rmq_store.services.statistics.report import Rates
 from rmq_store.services.statistics.windows import Windows
-from rmq_store.services.timer.service import TimerService
+from rmq_store.services.timer.service import TimerService, kept_precision
 from rmq_store.services.transaction.checking import Checker
 from rmq_store.services.transaction.service import Transactions
 
@@ -77,6 +79,7 @@ if TYPE_CHECKING:
 __all__ = ["MessageStore"]
 
 
+@whole_names
 class MessageStore(StoreServes):
     """An Apache RocketMQ message store in a directory. It stores messages, says when they are durable, and reads them by queue,
     key, time and id.
@@ -137,11 +140,11 @@ class MessageStore(StoreServes):
         fresh = not os.path.isdir(Places(root, chosen).commitlog)
         while True:
             try:
-                sizes = infer_sizes(root, chosen)
+                sizes = infer_sizes(root, chosen) | kept_precision(root)
                 store = cls._open_once(root, fit_sizes(root, chosen.inferred(sizes)), _io, _services, _follows_later)
                 break
             except CorruptionError:         # files told nothing yet, and now they do: a writer in another process made them
-                if not chosen.readonly or infer_sizes(root, chosen) == sizes:
+                if not chosen.readonly or infer_sizes(root, chosen) | kept_precision(root) == sizes:
                     raise
             except OSError as error:
                 if isinstance(error, RmqStoreError) or error.errno not in NOT_ALLOWED:
@@ -149,6 +152,8 @@ class MessageStore(StoreServes):
                 raise plainly(error, root) from error
         if fresh:
             say_large(store.options, root)
+        if chosen.given("timer_precision_ms") and (kept := store.options.timer_precision_ms) != chosen.timer_precision_ms:
+            emit(Event.TIMER_PRECISION_KEPT, path=root, kept=kept, given=chosen.timer_precision_ms)
         emit(Event.OPENED, path=root, min_offset=store.min_log_offset, max_offset=store.max_log_offset,
              queues=store._queue_total(), write_path=store.options.write_path, flush_mode=store.options.flush_mode,
              flush_backend=store.options.flush_backend)
@@ -277,8 +282,7 @@ class MessageStore(StoreServes):
         falls behind; no put waits for it. The store logs what a listener raises. Thread-safety: any. RocketMQ:
         MessageArrivingListener."""
         self._check_open()
-        if not callable(listener):
-            raise illegal("listener", listener, "give a function of (topic, queue_id, max_offset), or of a MessageArrived")
+        check_callback("listener", listener, "of (topic, queue_id, max_offset), or of a MessageArrived")
         if not isinstance(each_message, bool):
             raise illegal("each_message", each_message, "give True or False")
         with self._listeners_lock:
@@ -291,7 +295,7 @@ class MessageStore(StoreServes):
     def remove_arriving_listener(self, listener: ArrivingListener | MessageListener) -> None:
         """Removes a listener. A call in progress still ends. Raises ValueError if the listener was not added."""
         if self._listeners is None:
-            raise ValueError("this listener was not added")
+            raise ArgumentIllegal("this listener was not added: remove only a listener that add_arriving_listener got")
         self._listeners.remove(listener)
 
     def _forget_arrivals(self, topics: tuple[str, ...]) -> None:

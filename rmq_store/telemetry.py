@@ -19,8 +19,9 @@ except ModuleNotFoundError as error:
     raise ModuleNotFoundError("rmq_store.telemetry needs opentelemetry-api: pip install 'rmq_store[opentelemetry]'",
                               name=error.name) from None
 
+from rmq_store.access.core._core import StoreCore
 from rmq_store.base.io.threads import members
-from rmq_store.errors import RmqStoreError
+from rmq_store.errors import RmqStoreError, illegal
 from rmq_store.version import VERSION
 
 if TYPE_CHECKING:
@@ -100,8 +101,13 @@ def instrument(store: "MessageStore", meter: "otel.Meter | None" = None) -> None
     """Adds the metrics of a store to a meter. Each has the attribute `path`, the directory of the store.
 
     meter: default the meter `rmq_store` of the global meter provider. Any number of stores may share a meter, and a store that
-    was opened again may be added again. The store is held weakly, and its metrics end when it is closed.
+    was opened again may be added again. The store is held weakly, and its metrics end when it is closed. Raises
+    ArgumentIllegal.
     """
+    if not isinstance(store, StoreCore):
+        raise illegal("store", store, "give a MessageStore")
+    if meter is not None and not isinstance(meter, otel.Meter):
+        raise illegal("meter", meter, "give a Meter of opentelemetry.metrics, or None for the global one")
     chosen = otel.get_meter("rmq_store", VERSION) if meter is None else meter
     with _INSTRUMENTING:
         stores = _STORES.get(chosen)

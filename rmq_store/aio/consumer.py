@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 
 from rmq_store.access.reader._checked import whole
 from rmq_store.access.waiting.own_thread import in_own_thread
+from rmq_store.base.io.callbacks import refuse_unrun
 from rmq_store.errors import StoreStateError, illegal
 from rmq_store.opened.subscribing import LOOK_ENTRIES
 from rmq_store.services.consumer.consumer import COUNT_MAX, LOOK_S, Batch, Consumer
-from rmq_store.services.consumer.handling import check_handler, deadline_of, refuse_unrun
+from rmq_store.services.consumer.handling import check_handler, deadline_of
 
 if TYPE_CHECKING:
     from rmq_store.access.reader._message import Message
@@ -168,7 +169,7 @@ class AsyncConsumer:
         except Exception as error:
             self._consumer._tell_failed(message, await self.retry(message), error)
         else:
-            refuse_unrun(handle, result)
+            refuse_unrun("handle", handle, result)
 
     async def retry(self, message: "Message", *, delay_level: int = 0) -> str:
         """As Consumer.retry; the task waits until the message is as durable as any put."""

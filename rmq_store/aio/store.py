@@ -26,7 +26,8 @@ from rmq_store.aio.filtering import AsyncFilters
 from rmq_store.config.typed import AllOptions
 from rmq_store.errors import ForkedProcess, StoreClosed, illegal
 from rmq_store.filter._program import SqlFilter, chosen_filter
-from rmq_store.opened.subscribing import LOOK_ENTRIES, Offsets, Turns
+from rmq_store.opened.naming import whole_names
+from rmq_store.opened.subscribing import LOOK_ENTRIES, Offsets, Turns, queue_ids
 from rmq_store.services.cleaning.cleaner import Cleaned
 from rmq_store.services.cleaning.removing import RemovedQueues
 from rmq_store.services.consumer.consumer import Consumer
@@ -48,6 +49,7 @@ ENTRY_BYTES = 20    # of a queue
 BREATH = 64         # puts and messages that need no waiting, after which other tasks have a turn
 
 
+@whole_names
 class AsyncMessageStore(AsyncFilters):
     """A MessageStore whose methods are awaited. For tasks of one event loop. Several of these objects may share one store.
 
@@ -212,16 +214,18 @@ class AsyncMessageStore(AsyncFilters):
         return True
 
     def subscribe(self, topic: str, queue_id: int | Iterable[int] | None = None, *, offset: Offsets = None,
-                  tags: str | None = None, max_count: int = 32, sql: Sql = None) -> "Subscription":
-        """As MessageStore.subscribe, without a timeout: `async for message in store.subscribe("T", 0, offset=n)`. Ends with
-        StoreClosed.
+                  tags: str | None = None, max_count: int = 32, sql: Sql = None,
+                  timeout: float | None = None) -> "Subscription":
+        """As MessageStore.subscribe: `async for message in store.subscribe("T", 0, offset=n)`. Ends with StoreClosed.
 
         queue_id: one, several, or None for all queues of the topic, new queues too. offset: where to begin, a number for all
         queues, or a mapping of queue id to number; -1 is the present end, None the oldest message. tags, sql: as get.
-        max_count: how many messages one read takes at most. The order within a queue is kept. Raises ValueError for an offset
-        beyond the end of its queue.
+        max_count: how many messages one read takes at most. timeout: seconds; where no message comes for so long, the
+        iteration ends, and a later one continues there. The order within a queue is kept. Raises as
+        MessageStore.subscribe.
         """
-        return Subscription(self.store, self._hub(), topic, queue_id, offset, tags, max_count, chosen_filter(sql, tags))
+        return Subscription(self.store, self._hub(), topic, queue_id, offset, tags, max_count, chosen_filter(sql, tags),
+                            timeout)
 
     async def query_key(self, topic: str, key: str, *arguments: Any, **keywords: Any) -> QueryResult:
         """As MessageStore.query_key."""
@@ -369,12 +373,14 @@ class Subscription(Turns):
     """
 
     def __init__(self, store: MessageStore, hub: LoopHub, topic: str, queue_id: int | Iterable[int] | None, offset: Offsets,
-                 tags: str | None, max_count: int, sql: SqlFilter | None) -> None:
+                 tags: str | None, max_count: int, sql: SqlFilter | None, timeout: float | None) -> None:
         super().__init__(store, topic, offset, tags, max_count, sql)
+        wait_ns(timeout)                        # raises for what is no time
+        self._timeout = timeout
         self._turns = 0                         # messages handed out since others had a turn
         self._passed = 0                        # entries that the filter left out since then
         self._closed = False
-        ids = [queue_id] if isinstance(queue_id, int) else None if queue_id is None else list(queue_id)
+        ids = queue_ids(queue_id)
         self._ear = ArrivalSubscriber(hub, topic, ids).__enter__()
         try:
             for one in store.queues(topic) if ids is None else ids:
@@ -387,17 +393,22 @@ class Subscription(Turns):
         return self
 
     async def __anext__(self) -> Message:
+        end = None if self._timeout is None else time.monotonic() + self._timeout
         while not self._ready:
-            await self._more()
+            await self._more(end)
         self._turns += 1
         return self._hand_out()
 
-    async def _more(self) -> None:
+    async def _more(self, end: float | None) -> None:
         """Waits for messages, or looks for some, once; another task may have taken them when it returns. Who waits began where
         there was nothing to look at, and is woken by what came since: so nobody has to be told what a task leaves."""
         self._check()
         if not self._due:
-            for queue_id in await self._ear.listen():
+            try:
+                arrived = await self._ear.listen(None if end is None else max(end - time.monotonic(), 0))
+            except TimeoutError:
+                raise StopAsyncIteration from None
+            for queue_id in arrived:
                 self._arrived(queue_id)
         elif self._turns:
             self._turns = 0

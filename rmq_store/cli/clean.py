@@ -71,8 +71,9 @@ def _clean(args: argparse.Namespace, out: Output) -> int:
         return FINE
     out.line(f"deleted {done.log_files} commit-log files ({size_text(done.log_bytes)}), {done.queue_files} queue files, "
              f"{done.index_files} index files; the log begins at offset {done.min_log_offset}")
-    out.table(("group", "topic", "queue", "not consumed", "from", "to below"), [
-        (x.group, x.topic, x.queue_id, x.count, x.begin, x.end) for x in done.lost])
+    if done.lost:
+        out.table(("group", "topic", "queue", "not consumed", "from", "to below"), [
+            (x.group, x.topic, x.queue_id, x.count, x.begin, x.end) for x in done.lost])
     return FINE
 
 

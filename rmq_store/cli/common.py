@@ -97,6 +97,10 @@ def open_store(args: argparse.Namespace, *, create: bool = False, services: bool
         yield store
 
 
+class NothingFound(ConfigError):
+    """What was named on the command line is not there: exit code 1, as for every command that finds nothing."""
+
+
 def queues_of(store: Any, topic: str, queue_id: int | None) -> list[int]:
     """The queues that are meant: the one that was named, else all of the topic."""
     return [queue_id] if queue_id is not None else store.queues(topic)
@@ -104,9 +108,11 @@ def queues_of(store: Any, topic: str, queue_id: int | None) -> list[int]:
 
 def say_unknown(store: Any, args: argparse.Namespace) -> None:
     """Where a topic or a queue that was named has never had a message, says so, and what there is, on standard error."""
+    from rmq_store.services.consumer.light_offsets import LMQ_PREFIX  # here, so that --help does not wait for it
+
     known = store.queues(args.topic)
     if not known:
-        topics = store.topics()
+        topics = sorted(store.topics(), key=lambda name: name.startswith(LMQ_PREFIX))      # of which are many
         near = difflib.get_close_matches(args.topic, topics, n=NAMES_SHOWN)
         shown = near or topics[:NAMES_SHOWN]
         more = f" and {len(topics) - len(shown)} more" if len(topics) > len(shown) else ""

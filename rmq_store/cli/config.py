@@ -13,6 +13,7 @@ from rmq_store.config.load import resolve
 from rmq_store.config.options import BY_NAME, BY_UPSTREAM, Option
 from rmq_store.errors import ConfigError
 from rmq_store.log.recovery.places import fit_sizes, infer_sizes
+from rmq_store.services.timer.service import kept_precision
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,7 +45,7 @@ def _show(args: argparse.Namespace, out: Output) -> int:
     root = None if args.store is None else os.path.abspath(args.store)
     options = resolve(given.pop("profile", None), given, root, config=given.pop("config", None), environment=os.environ)
     if root is not None:
-        options = fit_sizes(root, options.inferred(infer_sizes(root, options)))
+        options = fit_sizes(root, options.inferred(infer_sizes(root, options) | kept_precision(root)))
     rows = [(option, options[name]) for name, option in BY_NAME.items()
             if not args.changed or options.origin(name) != "default"]
     if out.as_json:

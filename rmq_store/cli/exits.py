@@ -45,10 +45,13 @@ EXITS: dict[str, dict[int, str]] = {
              "the next open for writing does", **_READ},
     "offsets": {FINE: "the command showed or moved an offset", FINDINGS: "show and lag: there is no offset to show", **_OPENED,
                 CORRUPT: _TABLES},
-    "topics": {FINE: "the command did its work", FINDINGS: "list: there is no topic to show; delete, unused and expired: a "
-               "queue was kept", **_OPENED, CORRUPT: _TABLES},
-    "groups": {FINE: "the command did its work", FINDINGS: "list: there is no group to show", **_OPENED, CORRUPT: _TABLES},
-    "filters": {FINE: "the command did its work", FINDINGS: "list: there is no filter to show", **_OPENED, CORRUPT: _TABLES},
+    "topics": {FINE: "the command did its work", FINDINGS: "list: there is no topic to show; delete: a topic does not exist; "
+               "delete, unused and expired: a queue was kept; compact: the topic is not a compaction topic",
+               **_OPENED, CORRUPT: _TABLES},
+    "groups": {FINE: "the command did its work", FINDINGS: "list: there is no group to show; delete: the group does not "
+               "exist", **_OPENED, CORRUPT: _TABLES},
+    "filters": {FINE: "the command did its work", FINDINGS: "list: there is no filter to show; delete: the group has none",
+                **_OPENED, CORRUPT: _TABLES},
     "transactions": {FINE: "the command listed the pending transactions, or decided those that were named",
                      FINDINGS: "there is no transaction of that id, or it was decided differently before", **_OPENED,
                      CORRUPT: _TABLES},

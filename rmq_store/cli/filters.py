@@ -4,7 +4,7 @@ list reads beside a running writer; the others open the store for writing. Rocke
 """
 import argparse
 
-from rmq_store.cli.common import NAME, open_store, store_arguments, table_name
+from rmq_store.cli.common import NAME, NothingFound, open_store, store_arguments, table_name
 from rmq_store.cli.exits import FINDINGS, FINE
 from rmq_store.cli.output import Output
 from rmq_store.codec.layout import time_text
@@ -39,12 +39,12 @@ def run(args: argparse.Namespace, out: Output) -> int:
         if args.action == "delete":
             count = filters.remove(args.group, args.topic)
             if not count:
-                raise ConfigError(f"group {args.group} has no filter" + (f" of {args.topic}" if args.topic else "")
-                                  + ": config/consumerFilter.json has no entry for it")
+                raise NothingFound(f"group {args.group} has no filter" + (f" of {args.topic}" if args.topic else "")
+                                   + ": config/consumerFilter.json has no entry for it")
             if out.as_json:
                 out.record({"kind": "deleted", "group": args.group, "filters": count})
             else:
-                out.line(f"deleted {count} filters of {args.group}")
+                out.line(f"deleted {count} filter{'' if count == 1 else 's'} of {args.group}")
             return FINE
         filters.register(table_name("group", args.group), table_name("topic", args.topic), args.sql)
         filters.flush()

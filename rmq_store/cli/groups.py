@@ -5,7 +5,7 @@ list reads beside a running writer; the others open the store for writing. mqadm
 import argparse
 from typing import Any
 
-from rmq_store.cli.common import NAME, open_store, store_arguments, table_name
+from rmq_store.cli.common import NAME, NothingFound, open_store, store_arguments, table_name
 from rmq_store.cli.exits import FINDINGS, FINE
 from rmq_store.cli.output import Output
 from rmq_store.errors import ConfigError
@@ -35,7 +35,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
             known = store.group_table.remove(args.group)
             offsets = store.offsets.remove(args.group) if args.offsets else 0
             if not known and not offsets:
-                raise ConfigError(f"group {args.group} does not exist: config/subscriptionGroup.json has no entry for it")
+                raise NothingFound(f"group {args.group} does not exist: config/subscriptionGroup.json has no entry for it")
             store.group_table.flush()
             store.offsets.flush()
             if out.as_json:

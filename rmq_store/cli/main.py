@@ -196,6 +196,10 @@ def _tell(command: str, *lines: str) -> None:
 
 def exit_code(error: BaseException) -> int:
     """Which exit code says what `error` means."""
+    from rmq_store.cli.common import NothingFound  # loaded by now, where it is raised
+
+    if isinstance(error, NothingFound):
+        return FINDINGS
     if isinstance(error, (ArgumentIllegal, ConfigError, MessageIllegal, PropertiesSizeExceeded)):
         return USAGE
     if isinstance(error, StoreRefusesToLoad):

@@ -2,11 +2,11 @@
 import argparse
 import contextlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import IO
 
 from rmq_store.access.writer._put import PutResult
-from rmq_store.cli.common import NAME, PATH, QUEUE_ID, TEXT, number, open_store, store_arguments
+from rmq_store.cli.common import NAME, PATH, QUEUE_ID, TEXT, moment, number, open_store, store_arguments
 from rmq_store.cli.exits import FINDINGS, FINE
 from rmq_store.cli.output import Output, Progress
 from rmq_store.codec.delay import SCHEDULE_TOPIC
@@ -30,8 +30,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--delay-level", type=number(0, (1 << 31) - 1), metavar="N", help="deliver each message after the "
                         "delay of level N of delay_levels (1s 5s 10s 30s 1m ...); the process that has the store open at that "
                         "time delivers it")
-    parser.add_argument("--deliver-at", type=number(0, (1 << 63) - 1), metavar="MS", help="deliver each message at this time, "
-                        "ms since 1970, or at once if it is past; as for --delay-level, the process that has the store open "
+    parser.add_argument("--deliver-at", type=moment, metavar="TIME", help="deliver each message at this time (ms since "
+                        "1970, or ISO), or at once if it is past; as for --delay-level, the process that has the store open "
                         "delivers it")
     parser.add_argument("--delay", type=float, metavar="SECONDS", help="deliver each message so many seconds from now")
     parser.add_argument("--light-queue", type=TEXT, action="append", metavar="NAME", help="a light queue that has each message "
@@ -44,6 +44,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
     properties = dict(_pair(text) for text in args.properties) or None
     count = late = 0
     first = last = None
+    waits: set[bool] = set()
     try:
         with contextlib.ExitStack() as stack:
             source = sys.stdin.buffer if args.file == "-" else stack.enter_context(open(args.file, "rb"))
@@ -63,6 +64,8 @@ def run(args: argparse.Namespace, out: Output) -> int:
                                 "size": result.size, "store_timestamp": result.store_timestamp, "msg_id": result.msg_id})
                 progress.at(count)
             store.flush()
+            if first is not None and last is not None and (args.deliver_at is not None or args.delay is not None):
+                waits = {store.message_at(one.offset).topic == TIMER_TOPIC for one in (first, last)}
     except BaseException as error:
         if first is not None and last is not None:
             error.add_note(f"before that: {_stored(args, count, first, last)}")
@@ -70,17 +73,20 @@ def run(args: argparse.Namespace, out: Output) -> int:
     if first is None or last is None:
         out.say("stored no message: the input is empty")
     else:
-        out.say(f"{_stored(args, count, first, last)}; all of them are on the device")
+        out.say(f"{_stored(args, count, first, last, waits)}; all of them are on the device")
     return FINDINGS if late else FINE
 
 
-def _stored(args: argparse.Namespace, count: int, first: PutResult, last: PutResult) -> str:
+def _stored(args: argparse.Namespace, count: int, first: PutResult, last: PutResult,
+            waits: Collection[bool] = (True, False)) -> str:
+    """waits: of first and last of the messages with a time of delivery, whether they are in the timer's topic."""
     where = f"{args.topic}/{args.queue}"
     if args.delay_level:
         where = f"{SCHEDULE_TOPIC}, where they wait for {where}"
     elif args.deliver_at is not None or args.delay is not None:
-        where = f"{TIMER_TOPIC}, where they wait for {where}, or there if their time is past"
-    return (f"stored {count} messages in {where}: queue offsets {first.queue_offset} to "
+        where = (where + ", as their time is past" if set(waits) == {False} else f"{TIMER_TOPIC}, where they wait for {where}"
+                 + ("" if set(waits) == {True} else ", or there if their time is past"))
+    return (f"stored {count} message{'' if count == 1 else 's'} in {where}: queue offsets {first.queue_offset} to "
             f"{last.queue_offset}, log offsets {first.offset} to {last.offset + last.size}")
 
 

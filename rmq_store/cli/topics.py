@@ -6,7 +6,7 @@ cleanUnusedTopic, cleanExpiredCQ.
 import argparse
 from typing import Any
 
-from rmq_store.cli.common import NAME, open_store, store_arguments, table_name
+from rmq_store.cli.common import NAME, NothingFound, open_store, store_arguments, table_name
 from rmq_store.cli.exits import FINDINGS, FINE
 from rmq_store.cli.output import Output, size_text
 from rmq_store.errors import ConfigError
@@ -63,7 +63,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
             names = [t for t in store.topics() if t not in keep and not is_system_topic(t)]
         unknown = [t for t in names if t not in store.topics() and store.topic_table.get(t) is None]
         if unknown:
-            raise ConfigError(f"topic {unknown[0]} does not exist: it has neither a queue nor an entry in config/topics.json")
+            raise NothingFound(f"topic {unknown[0]} does not exist: it has neither a queue nor an entry in config/topics.json")
         if args.dry_run:
             return _say(out, RemovedQueues([(t, q) for t in names for q in store.queues(t)]), True)
         return _say(out, store.delete_topics(*names))
@@ -92,7 +92,14 @@ def _set(store: Any, args: argparse.Namespace, out: Output) -> int:
 
 def _compact(store: Any, args: argparse.Namespace, out: Output) -> int:
     kind, keeps = ("would_compact", "keeps") if args.dry_run else ("compacted", "kept")
-    for done in [done for topic in args.topic or [None] for done in store.compact(topic, dry_run=args.dry_run)]:
+    for topic in args.topic:
+        if topic not in store.topic_table.compacted():
+            raise NothingFound(f"topic {topic} is not a compaction topic: `rmqstore topics set --cleanup-policy COMPACTION` "
+                               "makes it one")
+    found = [done for topic in args.topic or [None] for done in store.compact(topic, dry_run=args.dry_run)]
+    if not found:
+        out.say("nothing to compact" if store.topic_table.compacted() else "there is no compaction topic")
+    for done in found:
         if out.as_json:
             out.record({"kind": kind, **done._asdict()})
         else:

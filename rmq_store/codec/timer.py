@@ -25,6 +25,7 @@ RECALL_TAG, RECALL_BODY = "_RECALL_TAG_", b"0"          # of a recall's message 
 TIMER_TOPIC = "rmq_sys_wheel_timer"
 BROKER_NAME = "DEFAULT_BROKER"          # RocketMQ's name of a broker that has none
 _MS_MAX = (1 << 63) - 1
+_SECONDS_LEAST, _SECONDS_MOST = 100_000_000, 100_000_000_000     # of a time in seconds by mistake
 
 
 class Recall(NamedTuple):
@@ -78,6 +79,9 @@ def _with_time(properties: Mapping[str, str] | bytes | None, deliver_at: object,
             deliver_at = _ms(deliver_at)
         if isinstance(deliver_at, bool) or not isinstance(deliver_at, int) or not 0 <= deliver_at <= _MS_MAX:
             raise MessageIllegal(f"deliver_at is {deliver_at!r}: give an aware datetime, or ms since 1970")
+        if _SECONDS_LEAST <= deliver_at < _SECONDS_MOST:
+            raise MessageIllegal(f"deliver_at is {deliver_at}, which as ms is in the years 1970 to 1973, and as seconds may be "
+                                 "now: give ms since 1970, so seconds times 1000, or an aware datetime")
         known["TIMER_DELIVER_MS"] = str(deliver_at)
     if "UNIQ_KEY" not in known:
         known["UNIQ_KEY"] = unique()

@@ -224,7 +224,7 @@ OPTIONS: tuple[Option, ...] = (
     _bool("timer_wheel_enable", True, "Messages with a time of delivery (deliver_at, delay) are taken and delivered.",
           "timerWheelEnable"),
     _int("timer_precision_ms", 1000, "ms", 10, 60_000, "Length of a slot of the timer wheel. A timer message is delivered up "
-         "to one slot late. A store keeps the value that it began with.", "timerPrecisionMs"),
+         "to one slot late. While timer messages wait, a store keeps the value with which they were put.", "timerPrecisionMs"),
     _int("timer_max_delay_sec", 259_200, "s", 1, 366 * 86_400, "The longest delay of a timer message.", "timerMaxDelaySec"),
     _int("timer_roll_window_slot", 172_800, "slots", 2, 600_000, "A timer message that waits longer than this number of slots "
          "is stored again on its way.", "timerRollWindowSlot"),
@@ -232,7 +232,7 @@ OPTIONS: tuple[Option, ...] = (
          "on, puts for it are refused with WHEEL_TIMER_FLOW_CONTROL: some, and all from twice the number on.",
          "timerCongestNumEachSlot"),
     _int("timer_flush_interval_ms", 1000, "ms", 1, _HOUR_MS, "How often timer log, timer wheel and config/timercheck are "
-         "written. After a crash, timer messages that were delivered since are delivered again.", "timerFlushIntervalMs"),
+         "written. After a crash, the store reads what was delivered since then from the log.", "timerFlushIntervalMs"),
     _int("timer_log_file_bytes", 104_857_600, "bytes", 1024, 1 << 30, "Size of a file of the timer log.",
          "mappedFileSizeTimerLog"),
     _int("transaction_timeout_ms", 6000, "ms", 1, 24 * _HOUR_MS, "How old a transaction must be before its producer group is "
@@ -341,9 +341,10 @@ OPTIONS: tuple[Option, ...] = (
          "(RocketMQ limits the value to 30 to 85).", "diskSpaceCleanForciblyRatio"),
     _bool("clean_forced", True, "Whether disk_force_pct and disk_full_pct may delete files that are not old enough.",
           "cleanFileForciblyEnable"),
-    _int("disk_full_pct", None, "%", 1, 100, "Above this disk usage, puts are refused with SERVICE_NOT_AVAILABLE. Puts are "
-         "accepted again when usage is at or below disk_force_pct (RocketMQ limits the value to 35 to 90). A full disk refuses "
-         "puts in any case.", "diskSpaceWarningLevelRatio", none="90 if retention_hours is given, else no limit"),
+    _int("disk_full_pct", None, "%", 1, 100, "Above this disk usage, puts are refused with SERVICE_NOT_AVAILABLE, and with "
+         "clean_forced the oldest files are deleted. Puts are accepted again when usage is at or below disk_force_pct "
+         "(RocketMQ limits the value to 35 to 90). A full disk refuses puts in any case.",
+         "diskSpaceWarningLevelRatio", none="90 if retention_hours is given, else no limit"),
     _int("clean_interval_ms", 10_000, "ms", 1, _HOUR_MS, "How often to check the clock and the disk.", "cleanResourceInterval"),
     _int("clean_files_max", 10, "files", 1, INT_MAX, "How many commit-log files one check deletes at most.",
          "deleteFileBatchMax"),

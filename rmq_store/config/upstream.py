@@ -9,7 +9,6 @@ from collections.abc import Mapping
 
 _NO_REPLICATION = "this store speaks the classic HA protocol only"
 _NO_DELIVERY = "one native thread delivers delayed messages in the order of their queues"
-_NO_TIMER = "there is no timer wheel"
 _ONE_COMPACTION = "one thread compacts"
 _NO_ROCKSDB = "queues are files"
 _NO_COLD_DATA = "cold_read_bytes_max limits reads of older messages"
@@ -76,12 +75,18 @@ _IGNORED: Mapping[str, Mapping[str, object]] = {
     _NO_DELIVERY: {
         "enableScheduleMessageStats": True, "enableScheduleAsyncDeliver": False,
         "scheduleAsyncDeliverMaxPendingLimit": 2000, "scheduleAsyncDeliverMaxResendNum2Blocked": 3},
-    _NO_TIMER: {
-        "timerGetMessageThreadNum": 3, "timerPutMessageThreadNum": 3,
-        "timerEnableDisruptor": False, "timerEnableCheckMetrics": True, "timerCheckMetricsWhen": "05",
-        "timerInterceptDelayLevel": False, "timerStopEnqueue": False, "timerStopDequeue": False, "timerSkipUnknownError": False,
-        "timerWarmEnable": False, "timerEnableRetryUntilSuccess": False,
-        "timerMetricSmallThreshold": 1_000_000, "timerProgressLogIntervalMs": 10_000, "disappearTimeAfterStart": -1},
+    "one native thread takes and delivers timer messages": {
+        "timerGetMessageThreadNum": 3, "timerPutMessageThreadNum": 3, "timerEnableDisruptor": False},
+    "the timer counts its messages when the store opens": {
+        "timerEnableCheckMetrics": True, "timerCheckMetricsWhen": "05", "timerMetricSmallThreshold": 1_000_000,
+        "timerProgressLogIntervalMs": 10_000},
+    "delayed messages are not in the timer wheel": {"timerInterceptDelayLevel": False},
+    "the timer works while the store is open for writing; set_writeable(False) makes its messages wait": {
+        "timerStopEnqueue": False, "timerStopDequeue": False},
+    "the timer skips a message that cannot be read, logs it, and repeats every other delivery that fails": {
+        "timerSkipUnknownError": False, "timerEnableRetryUntilSuccess": False},
+    "the timer wheel is in memory": {"timerWarmEnable": False},
+    "a broker starts at once": {"disappearTimeAfterStart": -1},
     _NO_REPLICATION: {
         "haMaxGapNotInSync": 268_435_456, "enableAutoInSyncReplicas": False,
         "haMaxTimeSlaveNotCatchup": 15_000, "syncMasterFlushOffsetWhenStartup": False,

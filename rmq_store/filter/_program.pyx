@@ -1,4 +1,5 @@
 """The evaluation of SQL92 filters, and the object that holds one; see _program.pxd"""
+from collections.abc import Mapping
 from functools import lru_cache
 
 cimport cython
@@ -12,6 +13,7 @@ from rmq_store.codec._text cimport Property, property_next, utf8_step
 from rmq_store.filter._number cimport java_double, java_order, java_whole
 
 from rmq_store import errors
+from rmq_store.codec.properties import decode_properties
 
 cdef extern from "string.h" nogil:
     void *memmem(const void *hay, size_t hay_size, const void *needle, size_t needle_size)
@@ -324,7 +326,28 @@ cdef int filter_evaluate(const FilterProgram *p, const char *properties, int32_t
     return stack[0]
 
 
-@cython.final
+cdef object _given(object properties):
+    """The properties of a Message, which has others than the attributes of the same names; else what is given."""
+    if isinstance(properties, (bytes, Mapping)):
+        return properties
+    found = getattr(properties, "properties", None)
+    if not isinstance(found, Mapping):
+        raise errors.illegal("properties", properties, "give a Message, a mapping of str to str, or the bytes of a record's "
+                             "properties")
+    return found
+
+
+cdef str _compared(const FilterProgram *p, bytes data):
+    # The properties that an expression names, as a message has them: for an error.
+    cdef int32_t i
+    known, found = decode_properties(data), []
+    for i in range(p.name_count):
+        name = p.names[i].text[:p.names[i].size].decode()
+        if name in known:
+            found.append(f"{name}={known[name][:60]!r}")
+    return " or ".join(found) or "a property"
+
+
 cdef class SqlFilter:
     """A SQL92 filter: an expression over the properties of a message, in RocketMQ's grammar, such as
     "price BETWEEN 3 AND 5 AND region IN ('eu', 'us')". Reads take it as `sql`, in place of its text.
@@ -392,20 +415,21 @@ cdef class SqlFilter:
     def evaluate(self, properties):
         """What the expression says of these properties: True, False, or None for unknown (SQL's null).
 
-        properties: a mapping of str to str, or the bytes of a record's properties. Raises FilterFailed where a property cannot
-        be compared, such as text where a number is compared; PropertiesSizeExceeded; MessageIllegal.
+        properties: a Message, a mapping of str to str, or the bytes of a record's properties. Raises ArgumentIllegal;
+        FilterFailed where a property cannot be compared, such as text where a number is compared; PropertiesSizeExceeded;
+        MessageIllegal.
         """
-        cdef bytes data = properties_bytes(properties, True)
+        cdef bytes data = properties_bytes(_given(properties), True)
         cdef int truth = filter_evaluate(&self.program, PyBytes_AS_STRING(data), <int32_t> PyBytes_GET_SIZE(data))
         if truth == FILTER_FAILED:
-            raise errors.FilterFailed(f"sql {self.sql[:200]!r}: a property of the message is not of the type that it is "
+            raise errors.FilterFailed(f"sql {self.sql[:200]!r}: {_compared(&self.program, data)} is not of the type that it is "
                                       "compared with: put it as a number, or compare it with a text in single quotes")
         return None if truth == FILTER_NULL else truth == FILTER_TRUE
 
     def matches(self, properties):
-        """Whether a read with this filter returns a message with these properties: bool. What `evaluate` raises FilterFailed
-        for, or says None of, does not match."""
-        cdef bytes data = properties_bytes(properties, True)
+        """Whether a read with this filter returns a message with these properties: bool. properties: as `evaluate`. What
+        `evaluate` raises FilterFailed for, or says None of, does not match."""
+        cdef bytes data = properties_bytes(_given(properties), True)
         return filter_evaluate(&self.program, PyBytes_AS_STRING(data), <int32_t> PyBytes_GET_SIZE(data)) == FILTER_TRUE
 
     def __reduce__(self):
@@ -439,6 +463,7 @@ cpdef SqlFilter chosen_filter(object sql, object tags):
     if sql is None:
         return None
     if tags is not None and tags != "*" and tags != "":
-        raise errors.illegal("sql", sql, f"a read takes either tags or sql, and tags is {tags!r}: write the tag into the "
-                             "expression, as in TAGS = 'a' AND price > 5")
+        raise errors.illegal("sql", sql.sql if isinstance(sql, SqlFilter) else sql,
+                             f"a read takes either tags or sql, and tags is {tags!r}: write the tag into the expression, as "
+                             "in TAGS = 'a' AND price > 5")
     return filter_of(sql)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-DEPTH_MAX = 100                     # of parentheses, NOT, signs and chained comparisons within one another
+DEPTH_MAX = 100                     # of NOT, signs, comparisons, AND and OR within one another; parentheses alone are none
 LONG_MAX = (1 << 63) - 1
 INTEGER_MAX = (1 << 31) - 1
 DOUBLE_MAX = 1.7976931348623157e308

@@ -5,8 +5,9 @@ from typing import Any
 from rmq_store.access.writer._hooks import hook_of_capsule
 from rmq_store.access.writer.hooks import PutHook
 from rmq_store.base.io._lock import StoreLock
+from rmq_store.base.io.callbacks import check_callback
 from rmq_store.config.offered import offered
-from rmq_store.errors import StoreNotWriteable, illegal
+from rmq_store.errors import ArgumentIllegal, StoreNotWriteable, illegal
 from rmq_store.opened.walking import StoreWalks
 from rmq_store.services.dispatchers.dispatcher import Dispatch, Dispatchers, DispatcherState
 from rmq_store.status import RunningFlags
@@ -38,6 +39,8 @@ class StoreHooks(StoreWalks):
         self._check_open()
         if self.readonly:
             raise StoreNotWriteable(self.path)
+        if callable(hook):
+            check_callback("hook", hook, "of a PutMessage")
         called: PutHook = hook if callable(hook) else hook_of_capsule(hook)
         if name is not None and (not isinstance(name, str) or not name):
             raise illegal("name", name, "give a text, or None for the name of the function")
@@ -46,15 +49,15 @@ class StoreHooks(StoreWalks):
             self._use_hooks((*self._hooks, (said, hook, called)))
 
     def remove_put_hook(self, hook: Any) -> None:
-        """Removes a hook, the last one that was added if it was added twice. A call in progress still ends. Raises ValueError
-        if the hook was not added."""
+        """Removes a hook, the last one that was added if it was added twice. A call in progress still ends. Raises
+        ArgumentIllegal if the hook was not added."""
         self._check_open()
         with self._hooks_lock:
             for i in reversed(range(len(self._hooks))):
                 if self._hooks[i][1] == hook:       # a bound method is made anew each time
                     self._use_hooks(self._hooks[:i] + self._hooks[i + 1:])
                     return
-        raise ValueError("this put hook was not added: remove only a hook that add_put_hook got")
+        raise ArgumentIllegal("this put hook was not added: remove only a hook that add_put_hook got")
 
     @property
     def put_hooks(self) -> list[str]:
@@ -73,9 +76,10 @@ class StoreHooks(StoreWalks):
         return RunningFlags(self._running_flags())
 
     def set_readable(self, readable: bool) -> bool:
-        """False: every later get raises StoreNotReadable, as do consumers, subscriptions and transactions, which stand on it.
-        True takes that back. Returns whether the store was readable. It holds until the store is closed. Thread-safety: any.
-        RocketMQ: getAndMakeReadable, getAndMakeNotReadable."""
+        """False: every later get raises StoreNotReadable, as do consumers, subscriptions, scans and tables, which stand on it.
+        As in RocketMQ, queries, message_at, log_records and timers continue; transactions do if they need not read their topics
+        first, as the first call of a store does. True takes that back. Returns whether the store was readable. It holds until
+        the store is closed. Thread-safety: any. RocketMQ: getAndMakeReadable, getAndMakeNotReadable."""
         return not self._set_flag(RunningFlags.NOT_READABLE, not flag(readable, "readable"))
 
     def set_writeable(self, writeable: bool) -> bool:
@@ -119,7 +123,7 @@ class StoreHooks(StoreWalks):
 
     def remove_dispatcher(self, name: str, *, forget: bool = False) -> None:
         """Stops a dispatcher, waits for its call in progress, and writes its position. forget: removes the position instead, so
-        that the name begins anew. Raises ValueError for an unknown name, OSError. Thread-safety: any."""
+        that the name begins anew. Raises ArgumentIllegal for an unknown name, OSError. Thread-safety: any."""
         self._check_open()
         if self.readonly:
             raise StoreNotWriteable(self.path)

@@ -5,6 +5,7 @@ The opening thread; `open_store` leaves a StoreCore that serves, or everything a
 import os
 import stat
 import time
+from contextlib import suppress
 from errno import EACCES, EPERM, EROFS
 from itertools import pairwise
 from typing import Any
@@ -68,6 +69,7 @@ def open_store(store: StoreServes, root: str, options: Options, io: Any) -> int 
     fd = -1
     _refuse_odd(places, [] if readonly else places.tmps)
     look_for_directories(places, readonly, options.follow, options.commitlog_loss_accepted)
+    absent = [] if readonly else [place for place in (root, *places.tmps) if not os.path.isdir(place)]
     if not readonly:
         make_directories(files, places)
         lock = lockfile.acquire(files, root, *places.log_elsewhere)
@@ -86,6 +88,9 @@ def open_store(store: StoreServes, root: str, options: Options, io: Any) -> int 
         store._end_failed_open()
         if fd >= 0:
             files.close(fd)
+        for place in reversed(absent):      # what this open made and did not use
+            with suppress(OSError):
+                os.rmdir(place)
         if lock is not None:
             lockfile.release(files, lock)
         raise
@@ -289,7 +294,7 @@ def _load_log(store: StoreServes, places: Places, options: Options, files: Contr
         try:
             starts = load_names(places.commitlogs, options.segment_size_bytes, options.compat, files)
             missing = files_missing(places, options, starts)
-            if missing is not None and (files is not None or options.follow or str(missing) != said):
+            if missing is not None and (files is not None or options.follow or not places.several or str(missing) != said):
                 raise missing
             for start in starts:
                 _building.add_file(store, start, missing is not None)

@@ -82,8 +82,9 @@ class StoreServes(StoreTimers):
         max_count: how many messages one read takes at most. timeout: seconds; where no message comes for so long, the iteration
         ends, and a later one continues there. None: it ends with `close` alone. The order within a queue is kept; queues take
         turns. The wait releases the GIL. Iterate in `with store.subscribe(...) as messages`, or call `close`. The store keeps
-        no offset: `messages.offsets` has the next one of each queue. Raises StoreClosed from the iteration, ArgumentIllegal,
-        FilterIllegal, ValueError for an offset beyond the end of its queue. Thread-safety: any. RocketMQ: PullMessageProcessor
+        no offset: `messages.offsets` has the next one of each queue. Raises StoreClosed from the iteration, and
+        StoreStateError where it would wait on a store that is open read-only without follow=True; ArgumentIllegal, also for an
+        offset beyond the end of its queue, FilterIllegal. Thread-safety: any. RocketMQ: PullMessageProcessor
         with PullRequestHoldService.
         """
         self._check_open()
@@ -126,8 +127,8 @@ class StoreServes(StoreTimers):
     def transaction_by_id(self, id: str) -> Transaction:
         """Returns a transaction by its id (UNIQ_KEY), or by the message id of its half message, also after a restart.
 
-        `state` of the result says whether it is decided. Raises TransactionUnknown. A store without an index finds decided
-        transactions by message id only. Thread-safety: any.
+        `state` of the result says whether it is decided. Raises TransactionUnknown, ArgumentIllegal. A store without an index
+        finds decided transactions by message id only. Thread-safety: any.
         """
         self._check_open()
         return Transaction(self, self._transactions, self._transactions.of_id(self, id))

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from types import TracebackType
 
+from rmq_store.access.reader._checked import whole
 from rmq_store.access.reader._message import Message
 from rmq_store.access.waiting._arrivals import Arrivals
 from rmq_store.access.waiting._wait import wait_ns
@@ -15,10 +16,19 @@ from rmq_store.filter._program import SqlFilter
 from rmq_store.opened.walking import StoreWalks
 from rmq_store.services.consumer.light_offsets import offset_in
 
-__all__ = ["LOOK_ENTRIES", "Offsets", "Subscription", "Turns"]
+__all__ = ["LOOK_ENTRIES", "Offsets", "Subscription", "Turns", "queue_ids"]
 
 LOOK_ENTRIES = 8192     # of a queue, that a look in a loop's thread goes through at most: a fraction of a millisecond
 Offsets = int | Mapping[int, int] | None
+
+
+def queue_ids(queue_id: int | Iterable[int] | None) -> list[int] | None:
+    """The queues that a subscription names; None: all. Raises ArgumentIllegal."""
+    if queue_id is None:
+        return None
+    if isinstance(queue_id, str | bytes) or not isinstance(queue_id, int | Iterable):
+        raise illegal("queue_id", queue_id, "give a queue id, several, or None for all queues of the topic")
+    return [whole(one, "queue_id", 0, (1 << 31) - 1) for one in ([queue_id] if isinstance(queue_id, int) else queue_id)]
 
 
 class Turns:
@@ -43,7 +53,7 @@ class Turns:
         elif at == -1:
             at = end
         if not 0 <= at <= end:
-            raise ValueError(f"offset {at} of {self._topic}, queue {queue_id}: the queue has offsets {low} to {end}")
+            raise illegal("offset", at, f"queue {queue_id} of {self._topic} has offsets {low} to {end}")
         self.offsets[queue_id] = self._read[queue_id] = at
         self._due[queue_id] = None
 
@@ -91,7 +101,7 @@ class Subscription(Turns):
         self._timeout = timeout
         self._closed = False
         self._lock = threading.Lock()           # whose turn it is to look or to wait
-        ids = [queue_id] if isinstance(queue_id, int) else None if queue_id is None else list(queue_id)
+        ids = queue_ids(queue_id)
         self._arrivals = Arrivals(store, everything=ids is None)
         self._poll = select.poll()
         try:
@@ -124,6 +134,7 @@ class Subscription(Turns):
         came since."""
         self._check()
         if not self._due:
+            self._store._may_wait()
             rest = None if end is None else max(math.ceil((end - time.monotonic()) * 1000), 0)
             if not self._poll.poll(rest):
                 raise StopIteration

@@ -72,7 +72,7 @@ class StoreTimers(StoreHooks):
 
     def _begin_timer(self) -> None:
         if not self._timer_serves:
-            mark(self._files, self.path)
+            mark(self._files, self.path, self.options.timer_precision_ms)
         elif self._timer is None:
             with self._options_lock:
                 if self._timer is None:

@@ -221,7 +221,7 @@ def test_topics_and_groups_in_upstreams_shape(tmp_path):
     with MessageStore.open(root, **SMALL) as s:
         assert s.topic_table.set("T", readQueueNums=2, writeQueueNums=2)["perm"] == 6
         s.group_table.set("G", retryMaxTimes=3)
-        with pytest.raises(ValueError, match="topicConfigTable has no queues"):
+        with pytest.raises(ValueError, match="queues is 2: a topic has attributes, order, perm"):
             s.topic_table.set("T", queues=2)
     with MessageStore.open(root, **SMALL) as s:
         assert s.topic_table.get("T")["writeQueueNums"] == 2 and s.group_table.retry_max("G") == 3

@@ -1,5 +1,6 @@
 """A log in one directory that is not given, not mounted, or half of the log: an open for writing changes nothing."""
 import errno
+import os
 import shutil
 
 import pytest
@@ -238,3 +239,38 @@ def test_an_entry_that_leads_beyond_is_damage_and_no_disk(tmp_path, ending):
         file.write((40 * SEGMENT).to_bytes(8, "big"))
     with MessageStore.open(root, **SIZES, commitlog_path=str(tmp_path / "disk" / "commitlog")) as store:
         assert numbers(store.scan("T", 0)) == list(range(60))
+
+
+def test_files_that_took_turns_in_two_directories_name_the_option(two, caplog, monkeypatch):
+    """Of four files each directory has every other one: given alone, it has a gap."""
+    two.fill(80)
+    assert min(map(len, two.files().values())) >= 2
+    before = content(two.place)
+    monkeypatch.chdir(two.place)
+    alone = {**SIZES, "commitlog_path": os.path.relpath(two.logs[0])}
+    for readonly in (False, True):
+        with pytest.raises(errors.LogDirectoryMissing, match="name all of them in commitlog_path") as raised:
+            MessageStore.open(two.root, readonly=readonly, **alone)
+        assert str(two.logs[0]) in str(raised.value) and raised.value.offset == SEGMENT
+    two.lose("b")
+    with MessageStore.open(two.root, readonly=True, **two.options()) as store:      # as the error says
+        assert "LOG_FILES_MISSING" in {getattr(r, "event", "") for r in caplog.records}
+        found = numbers(store.scan("T", 0))
+        assert 0 < len(found) < 80 and found == sorted(found) and store.max_offset("T", 0) == 80
+    two.bring_back("b")
+    for must_exist in (False, True):
+        with pytest.raises((OSError, errors.LogDirectoryMissing), match="commitlog_path"):
+            MessageStore.open(two.root, readonly=must_exist, must_exist=must_exist, **SIZES)
+    assert content(two.place) == before
+
+
+def test_a_refused_open_leaves_no_directory(two):
+    two.fill(80)
+    two.logs[0].rename(two.place / "away")
+    two.logs[0].mkdir()
+    for log in two.logs:
+        shutil.rmtree(f"{log}.alloc", ignore_errors=True)
+    before = sorted(str(path) for path in two.place.rglob("*"))
+    with pytest.raises(errors.LogDirectoryMissing):
+        MessageStore.open(two.root, **SIZES, commitlog_path=str(two.logs[0]))
+    assert sorted(str(path) for path in two.place.rglob("*")) == before

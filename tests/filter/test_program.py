@@ -1,9 +1,10 @@
 """The program of a filter: bounded, and shared by threads."""
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
 from lark.lexer import BasicLexer
 
-from rmq_store import SqlFilter
+from rmq_store import MessageStore, SqlFilter, errors
 from rmq_store.codec._properties import encode_properties
 from rmq_store.filter import grammar
 from rmq_store.filter.compiler import tables
@@ -49,3 +50,28 @@ def test_the_first_threads_find_a_parser_that_is_complete(monkeypatch):
 
     monkeypatch.setattr(BasicLexer, "_build_scanner", late)
     assert parser.parse("a = 1 AND b = 2") == grammar.parse("a = 1 AND b = 2")
+
+
+def test_a_message_has_its_properties(tmp_path):
+    chosen = SqlFilter("price > 3")
+    with MessageStore.open(tmp_path / "s", segment_size_bytes=1 << 16, index_enabled=False) as store:
+        store.put("T", b"x", properties={"price": "5"})
+        store.put("T", b"y", properties={"price": "2"})
+        store.wait_dispatched()
+        found = [(chosen.matches(m), chosen.evaluate(m)) for m in store.get("T", 0, 0)]
+    assert found == [(True, True), (False, False)]
+    for wrong in (None, 5, "price=5", [("price", "5")]):
+        for call in (chosen.matches, chosen.evaluate):
+            with pytest.raises(errors.ArgumentIllegal, match="give a Message, a mapping of str to str, or the bytes"):
+                call(wrong)
+
+
+def test_a_failure_names_the_properties_that_are_compared():
+    with pytest.raises(errors.FilterFailed, match="price='cheap' is not of the type"):
+        SqlFilter("price > 3").evaluate({"price": "cheap", "other": "x"})
+
+
+def test_parentheses_alone_are_no_level():
+    assert SqlFilter("(" * 500 + "a = 1" + ")" * 500).matches({"a": "1"})
+    with pytest.raises(errors.FilterIllegal, match="100 levels"):
+        SqlFilter("NOT " * 101 + "a = 1")

@@ -227,3 +227,24 @@ def test_page_cache_busy(tmp_path):
         holder.join()
         io.set_clock(None)
         assert not store.page_cache_busy
+
+
+def test_what_continues_while_a_store_is_not_readable(store):
+    """As in RocketMQ, where getMessage alone asks the flag."""
+    put = store.put("T", b"x", keys="k")
+    store.wait_dispatched()
+    store.set_readable(False)
+    for refused in (lambda: store.get("T", 0, 0), lambda: list(store.scan("T", 0)), lambda: next(store.subscribe("T", 0)),
+                    lambda: store.table("T"), store.transactions):      # which reads its topics first
+        with pytest.raises(errors.StoreNotReadable):
+            refused()
+    assert len(store.query_key("T", "k")) == 1 and bytes(store.message_at(put.offset).body) == b"x"
+    assert len(list(store.log_records())) > 0 and list(store.timers()) == []
+    store.set_readable(True)
+    assert store.transactions() == []
+    store.set_readable(False)
+    with store.transaction("T", b"y", group="G"):
+        pass
+    store.set_readable(True)
+    store.wait_dispatched()
+    assert [bytes(m.body) for m in store.scan("T", 0)] == [b"x", b"y"]

@@ -12,8 +12,9 @@ import pytest
 
 import rmq_store
 from rmq_store import MessageStore, backup, check_backup, copy_messages, errors, list_backups, restore, verify
-from rmq_store.base.io._io import ProbeIo
+from rmq_store.base.io._io import IoTable, ProbeIo
 from rmq_store.services.backup import image
+from rmq_store.services.backup.content import fingerprint, wrong_files
 from tests import golden_store
 from tests.integrity.test_golden_silent import content
 from tests.moving.conftest import SMALL, got, rows
@@ -38,6 +39,11 @@ def sound(directory):
     """Every backup is as it was written, and a store without a fault."""
     for info in list_backups(directory):
         assert check_backup(directory, os.path.basename(info.path)) == [] and quiet(info.path) == []
+
+
+def used(directory):
+    """Bytes that the files of a directory take."""
+    return sum(os.stat(os.path.join(place, name)).st_blocks * 512 for place, _, found in os.walk(directory) for name in found)
 
 
 # ---- what is in it
@@ -425,3 +431,30 @@ def test_two_that_are_the_first(tmp_path, monkeypatch):
         backup(tmp_path / "s", tmp_path / "b")
     backup(tmp_path / "s", tmp_path / "b")
     assert len(names(tmp_path / "b")) == 1
+
+
+def test_a_hole_stays_a_hole(tmp_path):
+    """A queue with one message is a file of 6 MB with one block of data: so it is in the backup, and in what it restores."""
+    root, to, back = tmp_path / "store", tmp_path / "backups", tmp_path / "back"
+    with MessageStore.open(root, segment_size_bytes=1 << 16) as store:
+        for i in range(20):
+            store.put(f"T{i}", b"x")
+    sizes = [used(root / "consumequeue")]
+    info = backup(root, to)
+    sizes.append(used(os.path.join(info.path, "consumequeue")))
+    restore(to, back)
+    sizes.append(used(back / "consumequeue"))
+    assert os.path.getsize(back / "consumequeue" / "T0" / "0" / ("0" * 20)) > 1 << 20
+    assert max(sizes) < 20 * (128 << 10), sizes
+    assert not wrong_files(IoTable(), info.path)
+
+
+def test_the_checksum_of_a_file_is_the_same_with_holes_and_with_zeros(tmp_path):
+    data = bytearray(300 << 10)
+    data[5], data[70_000:70_009], data[-1] = 1, b"something", 2
+    (tmp_path / "full").write_bytes(data)
+    with open(tmp_path / "holes", "wb") as file:
+        for at in (5, 70_000, len(data) - 9):
+            file.seek(at)
+            file.write(data[at:at + 9])
+    assert fingerprint(IoTable(), str(tmp_path / "full")) == fingerprint(IoTable(), str(tmp_path / "holes"))

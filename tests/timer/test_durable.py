@@ -5,7 +5,7 @@ import struct
 import pytest
 
 from rmq_store import errors, verify
-from tests.timer.clock import NOW, Clock, bodies, pending, read_to, taken, until, written
+from tests.timer.clock import NOW, Clock, bodies, counted, killed, pending, read_to, taken, until, written
 
 UNIT = struct.Struct(">iqiqiqiiq")
 
@@ -153,3 +153,41 @@ def test_a_damaged_timercheck_is_named(tmp_path, content):
     (tmp_path / "s" / "config" / "timercheck").unlink()
     with Clock(NOW + 10_000).open(tmp_path / "s") as s:
         assert bodies(s, "T", 1) == [b"0"]
+
+
+@pytest.mark.parametrize("killing", [False, True])
+def test_a_shorter_slot_delivers_nothing_before_its_time(tmp_path, killing):
+    """A message has the begin of its slot alone: the end of a shorter one comes too early."""
+    clock = Clock()
+    with clock.open(tmp_path / "s") as s:
+        s.put("T", b"x", deliver_at=NOW + 5900)
+        taken(s, 1)
+        if killing:
+            killed(tmp_path / "s", tmp_path / "t")
+    root = tmp_path / ("t" if killing else "s")
+    with clock.open(root, timer_precision_ms=100) as s:
+        assert (s.options.timer_precision_ms, s.options.origin("timer_precision_ms")) == (1000, "files")
+        assert [t.deliver_ms for t in s.timers()] == [NOW + 6000]
+        clock.set(NOW + 5800)
+        read_to(s, NOW + 5000)
+        assert bodies(s, "T", 0) == []
+        clock.set(NOW + 6000)
+        assert bodies(s, "T", 1) == [b"x"]
+        counted(s, 1)
+    with clock.open(root, timer_precision_ms=100) as s:       # none waits
+        assert s.options.timer_precision_ms == 100
+        s.put("T", b"y", deliver_at=NOW + 7900)
+        clock.set(NOW + 7900)
+        assert bodies(s, "T", 2) == [b"x", b"y"]
+
+
+def test_a_tool_that_puts_a_timer_message_says_how_long_its_slot_is(tmp_path):
+    clock = Clock()
+    with clock.open(tmp_path / "s") as s:
+        s.put("T", b"x", deliver_at=NOW + 1900)
+        clock.set(NOW + 2000)
+        assert bodies(s, "T", 1) == [b"x"]
+    with clock.open(tmp_path / "s", _services=False, timer_precision_ms=500) as s:
+        s.put("T", b"y", deliver_at=NOW + 5400)
+    with clock.open(tmp_path / "s", timer_precision_ms=10) as s:
+        assert s.options.timer_precision_ms == 500

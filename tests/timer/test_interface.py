@@ -53,6 +53,17 @@ def test_what_is_no_time_of_delivery(tmp_path):
         assert s.message_at(s.put("T", b"p", sys_flag=4, properties={"TIMER_DELAY_MS": "1000"}).offset).topic == "T"
 
 
+@pytest.mark.parametrize("seconds", [NOW // 1000 + 5, 100_000_000, 99_999_999_999])
+def test_a_time_in_seconds_is_refused(tmp_path, seconds):
+    with Clock().open(tmp_path / "s") as s:
+        for call in (lambda: s.put("T", b"", deliver_at=seconds),
+                     lambda: s.put_many("T", [{"body": b"", "deliver_at": seconds}]),
+                     lambda: s.put_async("T", b"", deliver_at=seconds).result(30)):
+            with pytest.raises(errors.MessageIllegal, match="give ms since 1970, so seconds times 1000"):
+                call()
+        assert s.topics() == []
+
+
 def test_put_many_takes_times_for_all_and_for_each(tmp_path):
     clock = Clock()
     with clock.open(tmp_path / "s") as s:
@@ -162,8 +173,11 @@ def test_the_commands(tmp_path, capsys):
     with MessageStore.open(store, **SMALL) as s:        # whose files the commands find
         s.put("U", b"")
     assert main(["put", store, str(lines), "-t", "T", "--delay", "3600"]) == 0
-    assert "rmq_sys_wheel_timer" in capsys.readouterr().out
+    assert "stored 2 messages in rmq_sys_wheel_timer, where they wait for T/0: queue" in capsys.readouterr().out
     assert main(["put", store, str(lines), "-t", "T", "--deliver-at", "1"]) == 0
+    assert "stored 2 messages in T/0, as their time is past: queue" in capsys.readouterr().out
+    assert main(["put", store, str(lines), "-t", "P", "--deliver-at", "2020-01-01T00:00:00"]) == 0
+    assert main(["put", store, str(lines), "-t", "T", "--deliver-at", "1795000000"]) == 64
     assert main(["put", store, str(lines), "-t", "T", "--delay", "1e9"]) == 1
     capsys.readouterr()
     assert main(["timers", store, "--json"]) == 0

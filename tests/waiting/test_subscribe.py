@@ -162,3 +162,65 @@ def test_a_follower_sees_what_another_store_puts(store, tmp_path):
           follower.subscribe("T", 0, offset=0) as messages):
         store.put("T", b"there")
         assert bytes(next(messages).body) == b"there"
+
+
+def test_nothing_arrives_in_a_store_that_is_open_read_only(store, tmp_path):
+    store.put("T", b"x")
+    store.close()
+    with MessageStore.open(tmp_path / "s", readonly=True) as there:
+        for queues in (0, None):
+            with there.subscribe("T", queues) as messages:
+                assert bytes(next(messages).body) == b"x"
+                with pytest.raises(errors.StoreStateError, match="open it with readonly=True, follow=True"):
+                    next(messages)
+
+        async def main():
+            async_store = AsyncMessageStore(there)
+            with async_store.subscribe("T", 0) as messages:
+                assert bytes((await anext(messages)).body) == b"x"
+                with pytest.raises(errors.StoreStateError, match="open it with readonly=True, follow=True"):
+                    await anext(messages)
+            for call in (lambda: async_store.wait_for_message("T", 0, 1), lambda: async_store.get("T", 0, 1, wait=True)):
+                with pytest.raises(errors.StoreStateError, match="open it with readonly=True, follow=True"):
+                    await call()
+
+        asyncio.run(asyncio.wait_for(main(), 30))
+
+
+@pytest.mark.parametrize("queue", ["x", b"0", 1.5, -1, [0, "x"], 1 << 31])
+def test_a_queue_that_is_none(store, queue):
+    store.put("T", b"x")
+
+    async def main():
+        AsyncMessageStore(store).subscribe("T", queue)
+
+    for call in (lambda: store.subscribe("T", queue), lambda: asyncio.run(main())):
+        with pytest.raises(errors.ArgumentIllegal, match="queue_id is "):
+            call()
+
+
+def test_a_timeout_ends_the_iteration_of_a_task_and_a_later_one_continues(store):
+    async def main():
+        async with AsyncMessageStore(store) as there:
+            await there.put("T", b"0")
+            with there.subscribe("T", 0, timeout=0) as messages:
+                await there.wait_dispatched()
+                assert [bytes(m.body) async for m in messages] == [b"0"]
+                await there.put("T", b"1")
+                await there.wait_dispatched()
+                assert [bytes(m.body) async for m in messages] == [b"1"] and messages.offsets == {0: 2}
+            with pytest.raises(errors.ArgumentIllegal, match="timeout is -1"):
+                there.subscribe("T", 0, timeout=-1)
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+
+
+def test_errors_of_calls_name_the_store(store):
+    for call, name in ((lambda: store.prepare(), "MessageStore.prepare"), (lambda: store.timers(1), "MessageStore.timers"),
+                       (lambda: store.add_put_hook(), "MessageStore.add_put_hook"),
+                       (lambda: AsyncMessageStore(store).on_check(), "AsyncMessageStore.on_check")):
+        with pytest.raises(TypeError, match=name.replace(".", r"\.")):
+            call()
+    for wrong in (5, "", None):
+        with pytest.raises(errors.ArgumentIllegal, match="id is "):
+            store.transaction_by_id(wrong)

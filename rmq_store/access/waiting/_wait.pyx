@@ -48,7 +48,8 @@ cdef class StoreWait(StoreQuery):
     def __cinit__(self):
         self._hubs = weakref.WeakSet()
 
-    cdef Queue *_queue_to_wait_for(self, object topic, object queue_id) except NULL:
+    def _may_wait(self):
+        """Raises StoreStateError where nothing can arrive, and what else ends a wait."""
         self._enter()
         if self.readonly and self.follower == NULL:
             raise errors.StoreStateError(f"the store at {self.path} is open read-only and shows what was there when it was "
@@ -56,6 +57,9 @@ cdef class StoreWait(StoreQuery):
                                          "puts")
         if self.problem is not None:
             raise self.problem
+
+    cdef Queue *_queue_to_wait_for(self, object topic, object queue_id) except NULL:
+        self._may_wait()
         cdef Topic t = self._topic(topic)
         cdef int64_t n = integer_of(queue_id, "queue_id", 0, 0x7FFFFFFF)
         self._enter()

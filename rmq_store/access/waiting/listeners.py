@@ -13,8 +13,9 @@ from rmq_store.access.waiting._arrivals import Arrivals
 from rmq_store.access.waiting._arrived import arrived_entries
 from rmq_store.access.waiting._wait import StoreWait
 from rmq_store.base.io._lock import StoreLock
+from rmq_store.base.io.callbacks import refuse_unrun
 from rmq_store.base.io.threads import start_thread
-from rmq_store.errors import StoreStateError
+from rmq_store.errors import ArgumentIllegal, StoreStateError
 from rmq_store.events import Event, emit
 from rmq_store.fields import NamedTuple
 
@@ -79,7 +80,7 @@ class Listeners:
                     kept.remove(listener)
                     setattr(self, name, tuple(kept))
                     return
-        raise ValueError("this listener was not added: remove only a listener that add_arriving_listener got")
+        raise ArgumentIllegal("this listener was not added: remove only a listener that add_arriving_listener got")
 
     def stop(self) -> None:
         """The store closes: the thread ends; from a listener, which is that thread, it ends with the call."""
@@ -135,6 +136,6 @@ class Listeners:
 
 def _call(listener: Callable[..., object], *arguments: object) -> None:
     try:
-        listener(*arguments)
+        refuse_unrun("listener", listener, listener(*arguments))
     except BaseException:       # sys.exit() too: the thread is that of all listeners
         logging.getLogger("rmq_store.waiting").exception("a message-arriving listener raised")

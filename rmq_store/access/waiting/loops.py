@@ -46,8 +46,9 @@ class ArrivalSubscriber:
 
     async def listen(self, timeout: float | None = None) -> set[int]:
         """Queue ids that got messages since the last call; waits until there is one, or `wake` is called. Empty where another
-        task has them: look again. Raises TimeoutError, StoreClosed."""
+        task has them: look again. Raises TimeoutError, StoreClosed, and StoreStateError where nothing can arrive."""
         if not self._due and self._error is None:
+            self._hub.may_wait()
             waiter = self._hub.loop.create_future()
             self._waiters.add(waiter)
             try:
@@ -104,6 +105,10 @@ class LoopHub:
         self._look_later()
 
     # ---- arrivals
+
+    def may_wait(self) -> None:
+        """Raises StoreStateError of a store in which nothing can arrive."""
+        self._store._may_wait()
 
     def join(self, subscriber: ArrivalSubscriber, topic: str, queue_id: int | None) -> None:
         """From here on the subscriber hears. Raises StoreClosed; OSError and others of the loop: then it does not."""

@@ -44,7 +44,7 @@ cdef tuple _STATUS = tuple(PutStatus)
 cdef int _OK = PutStatus.PUT_OK, _NO_SLAVE = PutStatus.SLAVE_NOT_AVAILABLE
 cdef int _TIMEOUT = PutStatus.FLUSH_DISK_TIMEOUT, _SLAVE_TIMEOUT = PutStatus.FLUSH_SLAVE_TIMEOUT
 cdef object _ZERO = 0
-cdef str _LESS = "store less in properties, more in the body"
+cdef str _LESS = "name fewer light queues, or store less in properties and more in the body"
 cdef str _SPLIT = "split or compress it, or raise message_size_max_bytes"
 
 

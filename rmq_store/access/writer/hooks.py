@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from rmq_store.access.writer._arguments import joined_keys
+from rmq_store.base.io.callbacks import refuse_unrun
 from rmq_store.codec.layout import Compat
 from rmq_store.codec.properties import decode_properties, encode_properties
 from rmq_store.codec.timer import with_delay
@@ -122,6 +123,8 @@ def ask(hooks: Sequence[tuple[str, PutHook]], message: PutMessage) -> None:
     for name, hook in hooks:
         try:
             answer = hook(message)
+            if answer is not None:
+                refuse_unrun("hook", hook, answer)
         except PutError:
             raise
         except Exception as error:      # of whatever kind: it is the program's code, and the message is not stored

@@ -21,6 +21,8 @@ __all__ = ["files_missing", "known_end", "look_for_directories", "make_directori
 _HOLE_MOST = 1 << 20            # files: a name that is further away than that is damage, not a disk that is gone
 _ACCEPT = ("mount the disk that has them and open the store again; readonly=True reads what the other directories have; if the "
            "files are lost for good, commitlog_loss_accepted=True opens the store without them")
+_GAP_ONE = ("if the log lies in several directories, name all of them in commitlog_path; if one of them is on a disk that is "
+            "not mounted, mount it, or name it all the same: readonly=True then reads what the others have")
 _ACCEPT_ONE = ("if the log lies in another directory, or in several, name all of them in commitlog_path; if it is on a disk "
                "that is not mounted, mount it; if these files are lost for good, commitlog_loss_accepted=True opens the store "
                "without them")
@@ -106,10 +108,10 @@ def make_directories(files: ControlFiles, places: Places) -> None:
 
 
 def files_missing(places: Places, options: Options, starts: list[int]) -> LogDirectoryMissing | None:
-    """Of a log in several directories, whose files begin at `starts`: what tells that files between them are not there. Raises
-    StoreRefusesToLoad for a gap that no disk ever held."""
+    """Of a log whose files begin at `starts`: what tells that files between them are not there. Files take turns in several
+    directories, so one of these alone looks like that, too. Raises StoreRefusesToLoad for a gap that no disk ever held."""
     size = options.segment_size_bytes
-    hole = next(((a + size, b) for a, b in pairwise(starts) if b != a + size), None) if places.several else None
+    hole = next(((a + size, b) for a, b in pairwise(starts) if b != a + size), None)
     if hole is None:
         return None
     begin, end = hole
@@ -117,7 +119,10 @@ def files_missing(places: Places, options: Options, starts: list[int]) -> LogDir
     if (end - begin) // size > _HOLE_MOST:
         raise StoreRefusesToLoad(places.log_path(end), None, f"a name near that of the file before, {begin - size:020d}",
                                  f"one {(end - begin) // size} files away")
-    return LogDirectoryMissing(where, begin, f"the file {begin:020d}", f"none, and the next one is {end:020d}")
+    error = LogDirectoryMissing(where, begin, f"the file {begin:020d}", f"none, and the next one is {end:020d}")
+    if not places.several:
+        error.cure = "nothing was changed: " + _GAP_ONE
+    return error
 
 
 def known_end(places: Places, times: Times, clean: bool, queued_end: int, newest: int, sure: bool = False) -> int:

@@ -66,6 +66,9 @@ def need_store(places: "Places") -> None:
     parent = os.path.dirname(root)
     near = next((place for place in (parent, os.path.join(root, "store")) if os.path.isdir(os.path.join(place, "commitlog"))),
                 None)
+    if any(os.path.exists(os.path.join(root, name)) for name in ("checkpoint", "consumequeue", "batchconsumequeue")):
+        raise FileNotFoundError(2, "a message store without its commitlog directory: if the log lies elsewhere, name its "
+                                "directories in commitlog_path; if it is on a disk that is not mounted, mount it", root)
     found = f"; {near} is one" if near else "; it is empty (is its disk mounted?)" if not os.listdir(root) else ""
     raise FileNotFoundError(2, f"not a message store: it has no commitlog directory{found}", root)
 
@@ -105,15 +108,16 @@ class Places:
     def __init__(self, root: str, options: Options) -> None:
         self.root = root
         given, fixed = path_list(options.commitlog_path), path_list(options.commitlog_paths_readonly)
-        logs = given if len(given) > 1 else [options.commitlog_path or os.path.join(root, "commitlog")]
+        # Absolute, as those of several are: a later chdir moves no part of a store.
+        logs = given if len(given) > 1 else [os.path.abspath(options.commitlog_path or os.path.join(root, "commitlog"))]
         # Every directory with files of the log: those that get new files, ascending, then the others.
         self.growing = sorted(path for path in logs if os.path.abspath(path) not in fixed)
         self.commitlogs = (*self.growing, *fixed)
         self.commitlog = self.commitlogs[0]
-        self.consumequeue = options.consumequeue_path or os.path.join(root, "consumequeue")
+        self.consumequeue = os.path.abspath(options.consumequeue_path or os.path.join(root, "consumequeue"))
         self.batchconsumequeue = os.path.join(root, "batchconsumequeue")
         self.consumequeue_ext = os.path.join(root, "consumequeue_ext")
-        self.index = options.index_path or os.path.join(root, "index")
+        self.index = os.path.abspath(options.index_path or os.path.join(root, "index"))
         self.commitlog_tmps = [self.log_tmp(path) for path in self.growing]
         self.commitlog_tmp = self.log_tmp(self.commitlog)
         self.consumequeue_tmp = self._tmp(self.consumequeue)

@@ -4,10 +4,11 @@
 
 A file's checksum is over its blocks that are not zero, each with its place: a hole and zeros are the same. Control plane.
 """
+import errno
 import fcntl
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -68,16 +69,34 @@ def _clone(fd: int, out: int) -> bool:
     return True
 
 
-def _copy(io: IoTable, fd: int, out: int, end: int, pace: Callable[[int], None]) -> None:
-    at = io.next_data(fd, 0) if end else 0
+def _stretches(io: IoTable, fd: int, end: int, step: int) -> Iterator[tuple[int, int]]:
+    """What lies in no hole below `end`, in pieces of CHUNK bytes at most that begin and end at multiples of `step` or at `end`.
+    A queue of a few messages is a file of megabytes, and without its holes it would be read, and written, as such."""
+    at = io.next_data(fd, 0) // step * step if end else 0
     while at < end:
-        data = io.read_all(fd, min(CHUNK, end - at), at)
-        if not data:
-            return
+        try:
+            stop = os.lseek(fd, at, os.SEEK_HOLE)       # `at` itself is in a hole where the data begins behind it
+            if stop <= at:
+                stop = os.lseek(fd, io.next_data(fd, at), os.SEEK_HOLE)
+        except OSError as error:
+            if error.errno not in (errno.EINVAL, errno.ENXIO):
+                raise
+            stop = end          # a file system that knows no holes, or a file that was cut meanwhile
+        stop = min(-(-stop // step) * step, end)
+        while at < stop:
+            size = min(CHUNK, stop - at)
+            yield at, size
+            at += size
+        at = max(at, io.next_data(fd, at) // step * step) if at < end else end
+
+
+def _copy(io: IoTable, fd: int, out: int, end: int, pace: Callable[[int], None]) -> None:
+    for at, size in _stretches(io, fd, end, 1):
+        data = io.read_all(fd, size, at)
         io.write_all(out, data, at)
         pace(len(data))
-        at += len(data)
-        at = io.next_data(fd, at) if at < end else end
+        if len(data) < size:
+            return
 
 
 def fingerprint(io: IoTable, path: str) -> int:
@@ -86,16 +105,12 @@ def fingerprint(io: IoTable, path: str) -> int:
     fd = files.open(path, os.O_RDONLY)
     crc = 0
     try:
-        size = os.fstat(fd).st_size
-        at = io.next_data(fd, 0) // CHUNK * CHUNK if size else 0
-        while at < size:
-            data = memoryview(io.read_all(fd, CHUNK, at))
+        for at, size in _stretches(io, fd, os.fstat(fd).st_size, BLOCK):
+            data = memoryview(io.read_all(fd, size, at))
             for i in range(0, len(data), BLOCK):
                 block = data[i:i + BLOCK]
                 if block != _ZEROS[:len(block)]:
                     crc = crc32c.crc32c(block, crc32c.crc32c((at + i).to_bytes(8, "big"), crc))
-            at += CHUNK
-            at = io.next_data(fd, at) // CHUNK * CHUNK if at < size else size
     finally:
         files.close(fd)
     return crc

@@ -18,6 +18,7 @@ from rmq_store.base.io._lock import StoreLock, owing
 from rmq_store.base.io.files import ControlFiles
 from rmq_store.config.load import Options
 from rmq_store.config.values import path_list
+from rmq_store.errors import ArgumentIllegal
 from rmq_store.events import Event, emit
 from rmq_store.fields import Fields, NamedTuple
 from rmq_store.log.recovery.places import Places
@@ -63,19 +64,19 @@ class Cleaned(Fields):
 
 
 def keep_ms(options: Options, hours: float | None) -> int | None:
-    """For clean and due: `hours`, or retention_hours, in ms; None: whatever the age. Raises ValueError."""
+    """For clean and due: `hours`, or retention_hours, in ms; None: whatever the age. Raises ArgumentIllegal."""
     if hours is None:
         hours = options.retention_hours
     if isinstance(hours, bool) or not isinstance(hours, int | float) or not 0 <= hours <= HOURS_MAX:
-        raise ValueError(f"hours is {hours!r}: give the age of the files to delete, 0 to {HOURS_MAX} hours, here or "
+        raise ArgumentIllegal(f"hours is {hours!r}: give the age of the files to delete, 0 to {HOURS_MAX} hours, here or "
                          "as retention_hours")
     return int(hours * HOUR_MS) if hours else None
 
 
 def _counted(name: str, value: int | None) -> int | None:
-    """`value` where it is None, or a number from 0 on. Raises ValueError."""
+    """`value` where it is None, or a number from 0 on. Raises ArgumentIllegal."""
     if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
-        raise ValueError(f"{name} is {value!r}: give a whole number, 0 or more")
+        raise ArgumentIllegal(f"{name} is {value!r}: give a whole number, 0 or more")
     return value
 
 
@@ -167,7 +168,7 @@ class Cleaner:
     # ---- by hand
 
     def clean(self, store: "StoreQuery", keep_ms: int | None, files_max: int | None, pace_ms: int | None) -> Cleaned:
-        """One round whatever the hour. keep_ms None: whatever the age. Raises ValueError."""
+        """One round whatever the hour. keep_ms None: whatever the age. Raises ArgumentIllegal."""
         files_max, pace_ms = _counted("files_max", files_max), _counted("pace_ms", pace_ms)
         with self._lock:
             return self._round(store, keep_ms, self._files.wall_ms(), True, "asked for",
@@ -175,7 +176,7 @@ class Cleaner:
                                store.options.clean_pace_ms if pace_ms is None else pace_ms, _ByHand(store))
 
     def due(self, store: "StoreQuery", keep_ms: int | None, files_max: int | None) -> list[int]:
-        """Log offsets of the files that `clean` would delete. Raises ValueError."""
+        """Log offsets of the files that `clean` would delete. Raises ArgumentIllegal."""
         files_max, now = _counted("files_max", files_max), self._files.wall_ms()
         found: list[int] = []
         for start, modified in _clean.log_files(store):

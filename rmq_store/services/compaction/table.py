@@ -108,7 +108,7 @@ class Table(Mapping[str, Message]):
                 if len(self._places) > self.keys_max:
                     raise StoreStateError(exceeds(
                         f"the number of keys in the table of {self.topic}", f"more than {self.keys_max}", self.keys_max,
-                        "make a table with a greater keys_max, or read the topic"))
+                        "allow more keys (keys_max, --keys-max), or read the topic"))
                 if beyond <= at:
                     break                       # of a queue that is followed: it is there in a moment
                 at = self._next[queue] = beyond

@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Any
 from rmq_store.access.reader._checked import whole
 from rmq_store.access.waiting._arrivals import Arrivals
 from rmq_store.base.io._lock import StoreLock
+from rmq_store.base.io.callbacks import refuse_unrun
 from rmq_store.base.io.threads import start_thread
 from rmq_store.errors import ForkedProcess, StoreStateError, illegal
 from rmq_store.events import Event, emit
 from rmq_store.fields import NamedTuple
 from rmq_store.services.consumer.cold import ColdReads
 from rmq_store.services.consumer.counts import CountTable, GroupCounts
-from rmq_store.services.consumer.handling import check_handler, deadline_of, refuse_unrun
+from rmq_store.services.consumer.handling import check_handler, deadline_of
 from rmq_store.services.consumer.light_offsets import offset_in
 from rmq_store.services.consumer.offsets import ConsumerOffsets
 from rmq_store.services.consumer.tables import GroupTable, TopicTable
@@ -309,7 +310,7 @@ class Consumer:
         except Exception as error:
             self._tell_failed(message, self.retry(message), error)
         else:
-            refuse_unrun(handle, result)
+            refuse_unrun("handle", handle, result)
 
     def _tell_failed(self, message: "Message", to: str, error: Exception) -> None:
         emit(Event.MESSAGE_FAILED, group=self.group, topic=origin_topic(message), msg_id=message.msg_id, to=to,

@@ -5,6 +5,7 @@ Plain functions over an open store; any thread.
 from typing import TYPE_CHECKING
 
 from rmq_store.access.reader._count import count_matches
+from rmq_store.errors import ArgumentIllegal
 from rmq_store.fields import NamedTuple
 
 if TYPE_CHECKING:
@@ -76,17 +77,17 @@ def reset(store: "StoreQuery", offsets: "ConsumerOffsets", group: str, topic: st
     """Has `group` continue elsewhere in one queue of `topic` or all. Returns {queue id: next offset}.
 
     timestamp: ms since 1970, at the first message stored then or later; -1: at the end. offset: at this queue offset; one
-    outside of the queue is refused. Raises ValueError.
+    outside of the queue is refused. Raises ArgumentIllegal.
     """
     if (timestamp is None) == (offset is None):
-        raise ValueError("give either a timestamp or an offset")
+        raise ArgumentIllegal("give either a timestamp or an offset")
     if timestamp is not None and timestamp < -1:
-        raise ValueError(f"timestamp is {timestamp!r}: give ms since 1970, or -1 for the end")
+        raise ArgumentIllegal(f"timestamp is {timestamp!r}: give ms since 1970, or -1 for the end")
     there = {number: (low, high) for number, low, high in store._queues_of(topic)}
     if not there:
-        raise ValueError(f"topic is {topic!r}: the store has no queue of it")
+        raise ArgumentIllegal(f"topic is {topic!r}: the store has no queue of it")
     if queue_id is not None and queue_id not in there:
-        raise ValueError(f"queue_id is {queue_id!r}: {topic} has the queues {', '.join(map(str, sorted(there)))}")
+        raise ArgumentIllegal(f"queue_id is {queue_id!r}: {topic} has the queues {', '.join(map(str, sorted(there)))}")
     chosen = {}
     for number in sorted(there) if queue_id is None else [queue_id]:
         low, high = there[number]
@@ -95,7 +96,7 @@ def reset(store: "StoreQuery", offsets: "ConsumerOffsets", group: str, topic: st
         else:
             assert offset is not None
             if not low <= offset <= high:
-                raise ValueError(f"offset is {offset!r}: queue {number} of {topic} goes from {low} to {high}")
+                raise ArgumentIllegal(f"offset is {offset!r}: queue {number} of {topic} goes from {low} to {high}")
             chosen[number] = offset
     for number, to in chosen.items():
         offsets.commit(group, topic, number, to)

@@ -7,13 +7,14 @@ groups. Thread-safety: every method, one lock.
 """
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
 from rmq_store.base.io._lock import StoreLock
 from rmq_store.base.io.files import ControlFiles
 from rmq_store.errors import ArgumentIllegal, CorruptionError, StoreClosed, StoreNotWriteable, illegal
 from rmq_store.events import Event, emit
 from rmq_store.services.consumer.config_file import ConfigFile
+from rmq_store.services.consumer.entries import check_fields, check_key, check_name
 from rmq_store.services.consumer.light_offsets import LMQ_PREFIX
 from rmq_store.services.consumer.offsets import next_version
 
@@ -70,6 +71,7 @@ class _Table:
     """Named entries under one key of one file; the other keys are kept as they are."""
 
     key = ""
+    what = ""
     name_field = ""
     defaults: Mapping[str, object] = MappingProxyType({})
     defaults_5x: Mapping[str, object] = MappingProxyType({})
@@ -109,11 +111,14 @@ class _Table:
             return None if entry is None else dict(entry)
 
     def set(self, name: str, **fields: object) -> dict[str, Any]:
-        """Makes or changes an entry; fields by RocketMQ's names. Returns it. Raises StoreNotWriteable, ValueError."""
+        """Makes or changes an entry; fields by RocketMQ's names. Returns it. Raises StoreNotWriteable, ArgumentIllegal."""
         self._check(name, fields)
+        return self._set(name, fields)
+
+    def _set(self, name: str, fields: Mapping[str, object]) -> dict[str, Any]:
         with self._lock:
             before = self._entries.get(name)
-            entry = (self._defaults | {self.name_field: name} if before is None else dict(before)) | fields
+            entry = (self._defaults | {self.name_field: name} if before is None else dict(before)) | dict(fields)
             if entry != before:
                 self._entries[name] = entry
                 self._dirty = True
@@ -122,13 +127,16 @@ class _Table:
             self._announce()
         return dict(entry)
 
-    def _check(self, name: str, fields: Mapping[str, object]) -> None:
+    def _check(self, name: str, fields: Mapping[str, object], named: bool = True) -> None:
         if self._readonly:
             raise StoreNotWriteable(self._file.path)
-        unknown = [f for f in fields if f not in self._defaults]
-        if not name or unknown:
-            raise ValueError(f"{self.key} has no {unknown[0]}: there are {', '.join(sorted(self._defaults))}" if unknown
-                             else f"an entry of {self.key} needs a name")
+        check_key(self.what, name)
+        if named and name not in self._entries:
+            check_name(self.what, name)
+        for unknown in (f for f in fields if f not in self._defaults):
+            raise illegal(unknown, fields[unknown], "a store of compat 4.9 has no attributes: open it with compat='5.x'"
+                          if unknown in self.defaults_5x else f"a {self.what} has {', '.join(sorted(self._defaults))}")
+        check_fields(fields, self._defaults, self.name_field, name)
 
     def write_entries(self, entries: Mapping[str, Mapping[str, object]]) -> None:
         """Makes or changes entries and writes them at once: durable when it returns. Raises OSError, StoreClosed: then none has
@@ -196,8 +204,13 @@ class _Table:
         return entries, lambda written: None
 
     def add(self, name: str, **fields: object) -> dict[str, Any]:
-        """Makes an entry unless there is one; returns the one that holds."""
-        return self.get(name) or self.set(name, **fields)
+        """Makes an entry unless there is one; returns the one that holds. A group or topic that is in use keeps its name,
+        whatever a broker says of it. Raises StoreNotWriteable, ArgumentIllegal."""
+        check_key(self.what, name)
+        found = self.get(name)
+        if found is None:
+            self._check(name, fields, named=False)
+        return found or self._set(name, fields)
 
     def remove(self, name: str) -> bool:
         """Forgets an entry; False where there is none."""
@@ -262,6 +275,7 @@ class TopicTable(_Table):
     """config/topics.json: queues and permissions of topics (RocketMQ: TopicConfig)."""
 
     key = "topicConfigTable"
+    what = "topic"
     name_field = "topicName"
     defaults = MappingProxyType({
         "order": False, "perm": PERM_READ | PERM_WRITE, "readQueueNums": 4, "topicFilterType": "SINGLE_TAG", "topicName": "",
@@ -282,14 +296,14 @@ class TopicTable(_Table):
         if self._policies is not None:
             self._policies(self.compacted())
 
-    def set_cleanup_policy(self, name: str, policy: str) -> dict[str, Any]:
+    def set_cleanup_policy(self, name: str, policy: Literal["COMPACTION", "DELETE"]) -> dict[str, Any]:
         """Makes the cleanup policy of a topic "COMPACTION" or "DELETE"; makes the entry where there is none. Returns the entry.
         It holds at once, and is durable when the call returns. The other attributes stay. Raises ArgumentIllegal, also for
-        COMPACTION where the topic has batch queues, is a light queue, or one of the store's own, DiskFull, OSError,
-        StoreNotWriteable, and ValueError in a store of compat 4.9, whose topics have no attributes. RocketMQ: the topic attribute
-        cleanup.policy."""
+        COMPACTION where the topic has batch queues, is a light queue, or one of the store's own, and in a store of compat 4.9,
+        whose topics have no attributes; DiskFull, OSError, StoreNotWriteable. RocketMQ: the topic attribute cleanup.policy."""
         if policy not in CLEANUP_POLICIES:
             raise illegal("policy", policy, "give 'COMPACTION' or 'DELETE'")
+        check_key(self.what, name)
         if policy == "COMPACTION" and plain_reason(name):
             raise illegal("policy", policy, plain_reason(name))
         if policy == "COMPACTION" and queue_type(self.get(name)) == "BatchCQ":
@@ -297,13 +311,14 @@ class TopicTable(_Table):
                           "a whole: use another topic")
         return self._set_attribute(name, "cleanup.policy", policy)
 
-    def set_queue_type(self, name: str, kind: str) -> dict[str, Any]:
+    def set_queue_type(self, name: str, kind: Literal["BatchCQ", "SimpleCQ"]) -> dict[str, Any]:
         """Makes the queues of a topic batch queues, "BatchCQ", or says that they are "SimpleCQ"; makes the entry where there is
         none. Returns the entry. It holds at once, and is durable when the call returns. The type never changes: raises
         ArgumentIllegal where the topic has queues, or another type, and as set_cleanup_policy. RocketMQ: the topic attribute
         queue.type."""
         if kind not in QUEUE_TYPES:
             raise illegal("kind", kind, "give 'BatchCQ' or 'SimpleCQ'")
+        check_key(self.what, name)
         if kind == "BatchCQ" and plain_reason(name):
             raise illegal("kind", kind, plain_reason(name))
         if kind == "BatchCQ" and cleanup_policy(self.get(name)) == "COMPACTION":
@@ -322,17 +337,17 @@ class TopicTable(_Table):
             self.write_entries({name: fields})
         return self.get(name) or {}
 
-    def set(self, name: str, **fields: object) -> dict[str, Any]:
-        if self._readonly:
-            return super().set(name, **fields)
+    def _check(self, name: str, fields: Mapping[str, object], named: bool = True) -> None:
+        super()._check(name, fields, named)
         for attribute, now, before, plain in (
                 ("queue.type", queue_type(fields), queue_type(self.get(name)), "SimpleCQ"),
                 ("cleanup.policy", cleanup_policy(fields), cleanup_policy(self.get(name)), "DELETE")):
             if "attributes" in fields and now not in (before, plain) and plain_reason(name):
                 raise illegal(attribute, now, plain_reason(name))
+
+    def _set(self, name: str, fields: Mapping[str, object]) -> dict[str, Any]:
         if not self._changes_type(name, fields):
-            return super().set(name, **fields)
-        self._check(name, fields)
+            return super()._set(name, fields)
         self.write_entries({name: fields})      # batch queues are no store's that does not say that it has them
         return self.get(name) or {}
 
@@ -411,6 +426,7 @@ class GroupTable(_Table):
     """config/subscriptionGroup.json: what a group may do and how often it tries (RocketMQ: SubscriptionGroupConfig)."""
 
     key = "subscriptionGroupTable"
+    what = "group"
     name_field = "groupName"
     defaults = MappingProxyType({
         "brokerId": 0, "consumeBroadcastEnable": True, "consumeEnable": True, "consumeFromMinEnable": True, "groupName": "",

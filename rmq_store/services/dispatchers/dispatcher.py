@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from rmq_store.access.reader._checked import whole
 from rmq_store.access.reader._message import Message
 from rmq_store.base.io._lock import StoreLock
+from rmq_store.base.io.callbacks import check_callback, refuse_unrun
 from rmq_store.base.io.files import ControlFiles
 from rmq_store.base.io.threads import start_thread
 from rmq_store.errors import CorruptionError, StoreClosed, StoreStateError, illegal
@@ -112,7 +113,7 @@ class _Dispatcher:
         if at == self.offset:
             return False
         if messages:
-            self._dispatch(messages)
+            refuse_unrun("dispatch", self._dispatch, self._dispatch(messages))
         self.messages += len(messages)
         self.offset = at            # one store: the control thread reads it at any moment
         return True
@@ -136,8 +137,7 @@ class Dispatchers:
     def add(self, store: "StoreWait", name: str, dispatch: Dispatch, from_offset: int | None) -> None:
         if not isinstance(name, str) or not _NAMED(name):
             raise illegal("name", name, "give a name of up to 120 characters A-Z a-z 0-9 _ . -")
-        if not callable(dispatch):
-            raise illegal("dispatch", dispatch, "give a function of a list of Message")
+        check_callback("dispatch", dispatch, "of a list of Message")
         if from_offset is not None:
             whole(from_offset, "from_offset", 0, _OFFSET_MAX)
         with self._lock:
@@ -176,7 +176,7 @@ class Dispatchers:
         with self._lock:
             found = self._here.get(name)
             if found is None and name not in self._positions():
-                raise ValueError(f"there is no dispatcher {name!r}: dispatchers() lists them")
+                raise illegal("name", name, "there is no dispatcher of that name, dispatchers() lists them")
         if found is not None:
             found.stop()            # without the lock: its function may ask for a list
         with self._lock:

@@ -419,6 +419,11 @@ cdef class TimerWheel(DeliveryThread):
         return (rmq_load(&t.pending), rmq_load(&t.d.delivered), rmq_load(&t.d.skipped), rmq_load(&t.d.failures),
                 rmq_load32(&t.d.last_error))
 
+    def waits(self):
+        """Whether a message is in the wheel, or in the queue only: bool."""
+        cdef Wheel *t = self.wheel
+        return rmq_load(&t.pending) > 0 or t.offset < rmq_load(&t.queue.max_offset)
+
     def close(self):
         """Of a timer that stopped, or never started: its files."""
         self._let_go()

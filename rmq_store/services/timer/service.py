@@ -3,7 +3,7 @@
     config/timercheck    seven numbers of 8 bytes: reading time, end of the timer log, next offset of the queue, the same offset
                          as its master has it, and stateVersion, timestamp, counter of a dataVersion; then zeros, but at byte 64
                          our mark and a seal, and behind them what is known while entries of the queue are read a
-                         second time; 4,096 bytes in all
+                         second time, then timer_precision_ms while messages wait; 4,096 bytes in all
 
 The mark is a log offset: the copies behind it are those of the messages that the other numbers do not count as delivered, no
 more and no fewer. The seal shows that nobody else has written the numbers since (RocketMQ leaves these bytes alone). Units that
@@ -25,23 +25,37 @@ from rmq_store.log.recovery.salvage import keep_stretch
 from rmq_store.services.timer._wheel import TimerWheel
 from rmq_store.services.timer.metrics import TimerMetrics
 
-__all__ = ["CHECK", "TimerService", "copy_check", "load_check", "log_starts", "mark", "promote_check"]
+__all__ = ["CHECK", "TimerService", "copy_check", "kept_precision", "load_check", "log_starts", "mark", "promote_check"]
 
 CHECK, CHECK_SIZE = struct.Struct(">7q"), 4096
 MARK, AT_MARK = struct.Struct(">2q"), 64
 AGAIN, AT_AGAIN = struct.Struct(">3q"), 80
+PRECISION, AT_PRECISION = struct.Struct(">q"), 104
 SEAL = 0x54494D45524D4152
 WHEEL_SIZE = 38_707_200
 PAGES_AT_ONCE = 64              # of the wheel: copied without a pause for other threads
+PRECISION_LEAST, PRECISION_MOST = 10, 60_000        # of the option
 LEARN_MAX = 1 << 30             # bytes of the log that an open reads behind the mark
 MARK_STEP = 64 << 20            # so far the mark may lie behind while nothing is delivered
 
 
-def mark(files: ControlFiles, root: str) -> None:
-    """Before the first timer message is stored: the next open must see that there may be some. Raises OSError."""
+def mark(files: ControlFiles, root: str, precision: int) -> None:
+    """Before the first timer message is stored: the next open must see that there may be some, and how long its slot is. Raises
+    OSError."""
     if not os.path.exists(os.path.join(root, "config", "timercheck")):
         files.make_dirs(os.path.join(root, "config"))
-        _save(files, root, (0,) * 7)
+        _save(files, root, (0,) * 7, precision)
+    elif not kept_precision(root) and len(data := bytearray(_read_check(root))) >= AT_PRECISION + PRECISION.size:
+        PRECISION.pack_into(data, AT_PRECISION, precision)
+        files.write_new(os.path.join(root, "config"), "timercheck", bytes(data))
+
+
+def kept_precision(root: str) -> dict[str, int]:
+    """The timer_precision_ms of the messages that wait, as an option; empty where none waits or nobody wrote it. A message
+    has the begin of its slot alone, so a shorter slot would end before its time. Raises OSError."""
+    data = _read_check(root)
+    found = PRECISION.unpack_from(data, AT_PRECISION)[0] if len(data) >= AT_PRECISION + PRECISION.size else 0
+    return {"timer_precision_ms": found} if PRECISION_LEAST <= found <= PRECISION_MOST else {}
 
 
 def _read_check(root: str) -> bytes:
@@ -92,12 +106,13 @@ def log_starts(directory: str) -> list[int]:
     return sorted(int(name) for name in names if len(name) == 20 and name.isascii() and name.isdigit())
 
 
-def _save(files: ControlFiles, root: str, check: tuple[int, ...], mark: int | None = None,
+def _save(files: ControlFiles, root: str, check: tuple[int, ...], precision: int, mark: int | None = None,
           again: tuple[int, int, int] | None = None) -> None:
     data = CHECK.pack(*check)
     if mark is not None:
         more = again or (0, 0, 0)
         data = data.ljust(AT_MARK, b"\0") + MARK.pack(mark, _seal(check, mark, more)) + AGAIN.pack(*more)
+    data = data.ljust(AT_PRECISION, b"\0") + PRECISION.pack(precision)
     files.write_new(os.path.join(root, "config"), "timercheck", data.ljust(CHECK_SIZE, b"\0"))
 
 
@@ -107,7 +122,7 @@ def copy_check(files: ControlFiles, root: str, check: tuple[int, ...]) -> None:
     read_ms, _, offset, _, *version = check
     kept = (read_ms, 0, 0, offset, *version)
     if _read_check(root)[:CHECK.size] != CHECK.pack(*kept):
-        _save(files, root, kept)
+        _save(files, root, kept, kept_precision(root).get("timer_precision_ms", 0))
 
 
 def promote_check(files: ControlFiles, root: str, low: int, end: int) -> bool:
@@ -121,7 +136,8 @@ def promote_check(files: ControlFiles, root: str, low: int, end: int) -> bool:
         return True
     check = load_check(root)
     files.make_dirs(os.path.dirname(path))
-    _save(files, root, (check[0], 0, 0, 0, *check[4:]), max(low, end - LEARN_MAX, 0), (check[3], check[0], 0))
+    _save(files, root, (check[0], 0, 0, 0, *check[4:]), kept_precision(root).get("timer_precision_ms", 0),
+          max(low, end - LEARN_MAX, 0), (check[3], check[0], 0))
     return True
 
 
@@ -136,7 +152,8 @@ class TimerService:
         files.make_dirs(os.path.join(store.path, "config"))
         self._store, self._check = store, load_check(store.path)
         known, again = load_mark(store.path)
-        mark(files, store.path)
+        self._precision = store.options.timer_precision_ms
+        mark(files, store.path, self._precision)
         self._metrics = TimerMetrics(store, files)
         self._wheel_fd = files.open(os.path.join(store.path, "timerwheel"), os.O_RDWR | os.O_CREAT)
         try:
@@ -180,6 +197,8 @@ class TimerService:
         read_ms, end, offset, mark, keep, again = self.wheel.counted()
         if self._store._position("wrote") - mark >= MARK_STEP:
             self.wheel.poke()           # it sleeps while nothing waits, and others put: it counts anew
+        if last and self._waits_none():
+            self._precision, self._stale = 0, True      # the next open may choose
         if ((read_ms, end, offset) != self._check[:3] or again != self._again or self._stale
                 or mark - self._mark >= (1 if last else MARK_STEP)):
             self._write_counted(end)
@@ -189,9 +208,12 @@ class TimerService:
         self._delete(keep)
         self._metrics.write(self.wheel)
 
+    def _waits_none(self) -> bool:
+        return not self.wheel.waits() and self._store._position("dispatched") >= self._store._position("wrote")
+
     def _save(self, check: tuple[int, ...], mark: int, again: bool) -> None:
         # What is not on the device yet may be lost, and what comes then lies before the mark.
-        _save(self._files, self._root, check, min(mark, self._store._position("flushed")),
+        _save(self._files, self._root, check, self._precision, min(mark, self._store._position("flushed")),
               self.wheel.again() if again else None)
 
     def _write_counted(self, end: int) -> None:

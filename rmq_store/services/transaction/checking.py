@@ -11,9 +11,10 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from rmq_store.base.io._lock import StoreLock
+from rmq_store.base.io.callbacks import check_callback, refuse_unrun
 from rmq_store.base.io.threads import start_thread
 from rmq_store.errors import (
     DurabilityError,
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Check", "Checker"]
 
-Check = Callable[[Transaction], str | None]
+Check = Callable[[Transaction], Literal["commit", "rollback", "unknown"] | None]
 KEPT_HOURS = 72             # RocketMQ's fileReservedTime, where retention_hours is not given
 _ANSWERS = {"commit": COMMITTED, "rollback": ROLLED_BACK, "unknown": None, None: None}
 
@@ -56,8 +57,7 @@ class Checker:
         if callback is None:
             self._callbacks.pop(group, None)
             return
-        if not callable(callback):
-            raise illegal("callback", callback, "give a function of a Transaction, or None to ask the group no more")
+        check_callback("callback", callback, "of a Transaction, or None to ask the group no more")
         self._callbacks[group] = callback
         with self._starting:        # else two threads would ask, and close() wait for one of them
             if self.thread is None:
@@ -139,6 +139,7 @@ class Checker:
         transaction = Transaction(store, self._transactions, half)
         try:
             answer = callback(transaction)
+            refuse_unrun("callback", callback, answer)
             if answer not in _ANSWERS:
                 raise illegal("answer", answer, "return 'commit', 'rollback' or 'unknown'")
         except BaseException as error:      # sys.exit() too: the thread is that of all groups

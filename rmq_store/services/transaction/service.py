@@ -28,6 +28,7 @@ from rmq_store.errors import (
     StoreStateError,
     TransactionDecided,
     TransactionUnknown,
+    illegal,
 )
 from rmq_store.events import Event, emit
 from rmq_store.fields import NamedTuple
@@ -324,7 +325,9 @@ class Transactions:
 
     def of_id(self, store: "StoreWait", id: str) -> Half:
         """By transaction id (UNIQ_KEY), or by the message id of one of its half messages. Also one that was decided long ago.
-        Raises TransactionUnknown."""
+        Raises TransactionUnknown, ArgumentIllegal."""
+        if not isinstance(id, str) or not id:
+            raise illegal("id", id, "give the id of a transaction (Transaction.id), or the message id of its half message")
         with self._lock:
             table = self._table(store)
             table.take_new(store)
