@@ -22,8 +22,7 @@ _REFUSED: Mapping[str, Mapping[str, object]] = {
         "combineAssignOffsetCQType": "default"},
     _NO_COLD_DATA: {"coldDataFlowControlEnable": False},
     _NO_REPLICATION: {
-        "totalReplicas": 1, "inSyncReplicas": 1, "minInSyncReplicas": 1,
-        "allAckInSyncStateSet": False, "enableDLegerCommitLog": False, "enableControllerMode": False, "asyncLearner": False},
+        "enableDLegerCommitLog": False, "enableControllerMode": False, "asyncLearner": False},
 }
 
 _IGNORED: Mapping[str, Mapping[str, object]] = {
@@ -88,7 +87,7 @@ _IGNORED: Mapping[str, Mapping[str, object]] = {
     "the timer wheel is in memory": {"timerWarmEnable": False},
     "a broker starts at once": {"disappearTimeAfterStart": -1},
     _NO_REPLICATION: {
-        "haMaxGapNotInSync": 268_435_456, "enableAutoInSyncReplicas": False,
+        "haMaxGapNotInSync": 268_435_456,
         "haMaxTimeSlaveNotCatchup": 15_000, "syncMasterFlushOffsetWhenStartup": False,
         "maxChecksumRange": 1 << 30, "maxSlaveResendLength": 268_435_456, "syncFromLastFile": False,
         "dLegerGroup": "", "dLegerPeers": "", "dLegerSelfId": "", "preferredLeaderId": "",

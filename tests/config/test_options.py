@@ -98,8 +98,9 @@ def test_upstream_values_become_ours(name, value, ours, expected):
     ({"haListenPort": "abc"}, "expected 'ip:port'"),
     ({"haMasterAddress": "nowhere"}, "expected 'host:port' with a port of 1 to 65535"),
     ({"haSendHeartbeatInterval": "abc"}, "expected a whole number"),
-    ({"inSyncReplicas": 2}, "option inSyncReplicas is 2, which is not supported: this store speaks the classic HA protocol "
-                            "only: leave the option out, or give 1"),
+    ({"enableControllerMode": True}, "option enableControllerMode is True, which is not supported: this store speaks the "
+                                     "classic HA protocol only: leave the option out, or give false"),
+    ({"inSyncReplicas": 2}, "in_sync_replicas is 2, and total_replicas 1"),
     ({"readOnlyCommitLogStorePaths": "/x,,/y"}, "expected a path"),
     ({"totalReplicas": "many"}, "expected a whole number"),
     ({"mapedFileSizeCommitLog": 4096, "mappedFileSizeCommitLog": 8192}, "two names for one option"),

@@ -54,6 +54,7 @@ def test_it_stays_a_number_with_a_name(status):
 SHOWN_OF = {PutStatus: {
     PutStatus.PUT_OK: "tests/store/test_statuses_returned.py::test_put_ok",
     PutStatus.FLUSH_DISK_TIMEOUT: "tests/fault/test_fence.py::test_a_late_sync_is_a_status_and_the_next_one_covers_it",
+    PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH: "tests/replication/test_in_sync.py::test_too_few_in_sync_store_nothing",
     PutStatus.FLUSH_SLAVE_TIMEOUT: "tests/replication/test_sync_master.py::test_a_slave_that_acknowledges_nothing",
     PutStatus.SLAVE_NOT_AVAILABLE: "tests/replication/test_sync_master.py::test_no_slave",
     PutStatus.SERVICE_NOT_AVAILABLE: "tests/hooks/test_running_flags.py::refused",
