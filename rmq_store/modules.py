@@ -5,7 +5,7 @@ the finder in place, before anything else of the package is imported. Any thread
 """
 import sys
 from collections.abc import Sequence
-from importlib.machinery import ModuleSpec
+from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 from typing import TYPE_CHECKING
 
@@ -46,5 +46,6 @@ class Extensions(Loader):
 
 
 def install() -> None:
-    """Once in a process. In front, so that no directory is searched for what is in the shared object."""
-    sys.meta_path.insert(0, Extensions())
+    """Once in a process. In front of the finder that searches directories, and behind what a program has put before that."""
+    before = sys.meta_path.index(PathFinder) if PathFinder in sys.meta_path else len(sys.meta_path)
+    sys.meta_path.insert(before, Extensions())

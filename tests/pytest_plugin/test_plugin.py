@@ -183,7 +183,7 @@ import sys
 
 def test_it():
     ours = {name for name in sys.modules if name.startswith("rmq_store")}
-    assert ours <= {"rmq_store", "rmq_store.version", "rmq_store.pytest_plugin"}, ours
+    assert ours <= {"rmq_store", "rmq_store.modules", "rmq_store.version", "rmq_store.pytest_plugin"}, ours
     assert "rmq_store.pytest_plugin" in ours and "psutil" not in sys.modules
 """)
     assert counts == {"passed": 1}, output
