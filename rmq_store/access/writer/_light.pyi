@@ -1,5 +1,6 @@
-from typing import Any
+from typing import Any, final
 
+@final
 class LightPut: ...
 
 class LightRules:
