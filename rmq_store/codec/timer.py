@@ -137,7 +137,8 @@ def timer_rewrite(topic: str, queue_id: int, properties: bytes, *, now: int, pre
                                            "deliver it earlier, or raise timer_max_delay_sec"))
     out = deliver - precision_ms if deliver % precision_ms == 0 else deliver // precision_ms * precision_ms
     if out < 0:
-        raise WheelTimerMsgIllegal(f"the slot of the message is at {out} ms since 1970, as the clock says {now} ms: set the clock")
+        raise WheelTimerMsgIllegal(f"the slot of the message is at {out} ms since 1970, and the clock says {now} ms: set the "
+                                   "clock")
     known |= {"TIMER_OUT_MS": str(out), "REAL_TOPIC": topic, "REAL_QID": str(queue_id)}
     # Values that came out of stored bytes may hold 0x01, which a put would refuse in a mapping and a record can hold.
     joined = "\x02".join(f"{name}\x01{value}" for name, value in known.items())

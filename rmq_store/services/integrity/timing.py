@@ -82,6 +82,6 @@ def _first_bad(files: ControlFiles, path: str, start: int, size: int, end: int) 
 def _good(unit: bytes, position: int) -> bool:
     """As the open judges it. A broker's unit has no checksum, but 0."""
     length, before, magic, entered, delay, physical, size, _, seal = UNIT.unpack(unit)
-    return (length == UNIT.size and before < position and magic & 1 == 1 and 0 <= magic < 8 and entered > 0
-            and delay > -86_400_000 and physical >= 0 and size > 0
-            and (seal == 0 or seal == SEAL << 32 | zlib.crc32(unit[:SEALED]) & 0x7FFFFFFF))
+    return bool(length == UNIT.size and before < position and magic & 1 == 1 and 0 <= magic < 8 and entered > 0
+                and delay > -86_400_000 and physical >= 0 and size > 0
+                and (seal == 0 or seal == SEAL << 32 | zlib.crc32(unit[:SEALED]) & 0x7FFFFFFF))
