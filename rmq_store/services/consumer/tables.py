@@ -23,8 +23,8 @@ PERM_READ, PERM_WRITE = 4, 2
 CLEANUP_POLICIES = "DELETE", "COMPACTION"       # CleanupPolicy
 QUEUE_TYPES = "SimpleCQ", "BatchCQ"             # CQType, without RocksDBCQ
 # Topics whose messages the store or a broker makes itself, or whose entries lead to records of other topics.
-_OWN = frozenset(("SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC", "TRANS_CHECK_MAX_TIME_TOPIC",
-                  "RMQ_SYS_TRACE_TOPIC", "OFFSET_MOVED_EVENT"))
+_OWN = frozenset(("SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC",
+                  "TRANS_CHECK_MAX_TIME_TOPIC", "RMQ_SYS_TRACE_TOPIC", "OFFSET_MOVED_EVENT"))
 _OWN_PREFIXES = "rmq_sys_", "%RETRY%", "%DLQ%"
 
 
@@ -237,8 +237,8 @@ class TopicTable(_Table):
         """Makes the cleanup policy of a topic "COMPACTION" or "DELETE"; makes the entry where there is none. Returns the entry.
         It holds at once, and is durable when the call returns. The other attributes stay. Raises ArgumentIllegal, also for
         COMPACTION where the topic has batch queues, is a light queue, or one of the store's own, DiskFull, OSError,
-        StoreNotWriteable, and ValueError in a store of compat 4.9, whose topics have no attributes. RocketMQ: the topic attribute
-        cleanup.policy."""
+        StoreNotWriteable, and ValueError in a store of compat 4.9, whose topics have no attributes. RocketMQ: the topic
+        attribute cleanup.policy."""
         if policy not in CLEANUP_POLICIES:
             raise illegal("policy", policy, "give 'COMPACTION' or 'DELETE'")
         if policy == "COMPACTION" and plain_reason(name):
