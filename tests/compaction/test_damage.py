@@ -388,9 +388,9 @@ def test_names_of_a_replacement_that_are_wrong_delete_nothing(tmp_path, what):
     assert [f.severity for f in verify(root) if f.kind == "compaction_file" and f.path == path] == ["corrupt"]
     for readonly in (True, False):
         with model.open_store(root, readonly=readonly) as store:
-            with pytest.raises(errors.CorruptionError, match="C_0.replacing"):
+            with pytest.raises(errors.CorruptionError, match=r"C_0\.replacing"):
                 values(store)
-            with pytest.raises(errors.CorruptionError, match="C_0.replacing"):
+            with pytest.raises(errors.CorruptionError, match=r"C_0\.replacing"):
                 store.compact("C", dry_run=readonly)
     assert starts_of(root) == starts
     os.unlink(path)
@@ -406,7 +406,8 @@ def test_a_replacement_without_a_checksum_is_ended(tmp_path, monkeypatch, step):
         clean(store)
         patch.setattr(disk, "begin_replacing", lambda *a: (real_begin(*a), begun.append(0)))
         for name in ("rename", "unlink"):
-            def call(*paths, real=getattr(store._files, name)):
+            real = getattr(store._files, name)
+            def call(*paths, real=real):
                 if len(begun) == step + 1:
                     raise OSError(errno.EIO, "killed here")
                 real(*paths)

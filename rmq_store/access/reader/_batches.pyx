@@ -43,7 +43,8 @@ cdef int64_t scan_batches(GetRequest *r, Log *log, QueueTable *queues, Queue *q)
     cdef Found *slot
     while error == 0 and not full and scanned < scan_max:
         # two at least: the next one shows where one that is damaged reaches too far
-        n = queue_read_batches(queues, q, at, units, max(min(scan_max - scanned, <int64_t> UNITS_AT_ONCE), <int64_t> 2))
+        n = queue_read_batches(queues, q, at, units, max(min(scan_max - scanned, <int64_t> UNITS_AT_ONCE), <int64_t> 2),
+                               True)
         if n == 0 and at < r.max_offset <= rmq_load(&q.max_offset):
             _pass_over(r)           # no unit is left of what the queue has
             at = r.max_offset
@@ -72,7 +73,7 @@ cdef int64_t scan_batches(GetRequest *r, Log *log, QueueTable *queues, Queue *q)
             if rc > 0 and record_of_queue(&slot.view, r.topic, r.topic_size, r.queue_id):
                 inner = inner_of(&slot.view)
             end = inner.base + inner.count
-            if inner.count == 0 or not inner.base <= batch_base(u) < end or end <= before:
+            if inner.count == 0 or end <= before or (inner.base > before and not inner.base <= batch_base(u) < end):
                 _pass_over(r)
                 continue
             at = min(end, max(at, r.max_offset))        # whatever the unit says

@@ -21,8 +21,10 @@ cdef int topic_set_batched(QueueTable *t, const char *topic, int32_t topic_size,
 # The record at log offset `physical` is a batch: of the queue_put that follows.
 cdef void queues_batch(QueueTable *t, int64_t physical, int64_t base, int32_t count) noexcept nogil
 # Copies up to `count` units of 46 bytes, from the one on that holds queue offset `from_offset`, or is the next behind it; never
-# across the end of a file. The number of units, 0 if there are none, or -errno.
-cdef int64_t queue_read_batches(QueueTable *t, Queue *q, int64_t from_offset, unsigned char *out, int64_t count) noexcept nogil
+# across the end of a file. Damaged units are left out; mend: not those that lie about their count alone, which ends where the
+# next one begins. The number of units, 0 if there are none, or -errno.
+cdef int64_t queue_read_batches(QueueTable *t, Queue *q, int64_t from_offset, unsigned char *out, int64_t count,
+                                bint mend) noexcept nogil
 
 # ---- for this room
 cdef int batches_find(TableState *t, Queue *q, QueueState *s, int64_t safe) noexcept nogil          # queue_find_end

@@ -3,7 +3,7 @@
 What ascends in a queue is the log offset, and with it the queue offset and the store time; so every search is a bisection over
 units that are read one by one, and the last steps of it over a block.
 """
-from libc.stdint cimport INT64_MAX, int16_t, int32_t, int64_t
+from libc.stdint cimport INT16_MAX, INT64_MAX, int16_t, int32_t, int64_t
 from libc.string cimport memcpy
 
 from rmq_store.base.io._sync cimport (EIO, ENOENT, ENOMEM, rmq_load, rmq_mutex_lock, rmq_mutex_unlock, rmq_publish,
@@ -165,23 +165,26 @@ cdef inline bint _within(const unsigned char *u, int64_t limit) noexcept nogil:
     return batch_valid(u) and batch_base(u) + batch_count(u) <= limit
 
 
-cdef int64_t _fitting(unsigned char *units, int64_t n, int64_t at, int64_t limit) noexcept nogil:
-    # Leaves of these units those that lead on from queue offset `at`; one that reaches into the next ends there. How many.
+cdef int64_t _fitting(unsigned char *units, int64_t n, int64_t at, int64_t limit, bint mend) noexcept nogil:
+    # Leaves of these units those that lead on from queue offset `at`. mend: also those that only lie about how many messages
+    # they have; these end where the next one begins, and the caller asks the record. How many.
     cdef unsigned char *u
-    cdef int64_t kept = 0, next, i
+    cdef int64_t kept = 0, base, next, i
+    cdef bint whole
     for i in range(n):
         u = units + i * BATCH_UNIT_SIZE
-        if not _within(u, limit):
+        base = batch_base(u)
+        next = batch_base(u + BATCH_UNIT_SIZE) if i + 1 < n and _within(u + BATCH_UNIT_SIZE, limit) else -1
+        whole = _within(u, limit)
+        if at <= next <= base:
+            continue                # leads too far
+        if not whole or base < next < base + batch_count(u):
+            if not mend or batch_bytes(u) <= 0 or batch_physical(u) < 0 or not 0 <= base < limit:
+                continue
+            rmq_put16(u + BATCH_AT_COUNT, <int16_t> (min(next - base, <int64_t> INT16_MAX) if next > base else 1))
+        if base + batch_count(u) <= at:
             continue
-        if i + 1 < n and _within(u + BATCH_UNIT_SIZE, limit):
-            next = batch_base(u + BATCH_UNIT_SIZE)
-            if batch_base(u) < next < batch_base(u) + batch_count(u):
-                rmq_put16(u + BATCH_AT_COUNT, <int16_t> (next - batch_base(u)))
-            elif at <= next <= batch_base(u):
-                continue            # leads too far
-        if batch_base(u) + batch_count(u) <= at:
-            continue
-        at = batch_base(u) + batch_count(u)
+        at = base + batch_count(u)
         if kept < i:
             memcpy(units + kept * BATCH_UNIT_SIZE, u, BATCH_UNIT_SIZE)
         kept += 1
@@ -189,7 +192,7 @@ cdef int64_t _fitting(unsigned char *units, int64_t n, int64_t at, int64_t limit
 
 
 cdef int64_t _around(TableState *t, UnitFiles *f, int64_t first, int64_t end, int64_t at, int64_t from_offset, int64_t limit,
-                     unsigned char *out, int64_t count) noexcept nogil:
+                     unsigned char *out, int64_t count, bint mend) noexcept nogil:
     # Damage has led the search to place `at`, or no unit holds from_offset: from the next unit before on that ends there.
     cdef unsigned char[BATCH_UNIT_SIZE] u
     cdef int64_t begin = at, got, n
@@ -204,15 +207,15 @@ cdef int64_t _around(TableState *t, UnitFiles *f, int64_t first, int64_t end, in
         got = files_read(t.cache, f, out, min(count * BATCH_UNIT_SIZE, end - at), at)
         if got < BATCH_UNIT_SIZE:
             return got if got < 0 else -EIO
-        n = _fitting(out, got // BATCH_UNIT_SIZE, from_offset, limit)
+        n = _fitting(out, got // BATCH_UNIT_SIZE, from_offset, limit, mend)
         if n > 0:
             return n
         at += got // BATCH_UNIT_SIZE * BATCH_UNIT_SIZE
     return 0
 
 
-cdef int64_t queue_read_batches(QueueTable *table, Queue *q, int64_t from_offset, unsigned char *out,
-                                int64_t count) noexcept nogil:
+cdef int64_t queue_read_batches(QueueTable *table, Queue *q, int64_t from_offset, unsigned char *out, int64_t count,
+                                bint mend) noexcept nogil:
     cdef TableState *t = <TableState *> table
     cdef QueueState *s = state_of(q)
     cdef UnitFiles *f = &s.entries
@@ -239,9 +242,9 @@ cdef int64_t queue_read_batches(QueueTable *table, Queue *q, int64_t from_offset
                 got = n * BATCH_UNIT_SIZE
             n = 0
             if got >= BATCH_UNIT_SIZE and _within(out, limit) and batch_base(out) <= from_offset:
-                n = _fitting(out, got // BATCH_UNIT_SIZE, from_offset, limit)
+                n = _fitting(out, got // BATCH_UNIT_SIZE, from_offset, limit, mend)
             if got >= 0:
-                got = n if n > 0 else _around(t, f, first, end, at, from_offset, limit, out, count)
+                got = n if n > 0 else _around(t, f, first, end, at, from_offset, limit, out, count, mend)
         if got > 0:
             return got
         if got == -ENOENT and t.cache.following:
@@ -263,7 +266,7 @@ cdef int64_t batches_read(TableState *t, Queue *q, QueueState *s, int64_t from_o
     if count > end - from_offset:
         count = end - from_offset
     while n < count:
-        got = queue_read_batches(<QueueTable *> t, q, from_offset + n, block, BLOCK_UNITS)
+        got = queue_read_batches(<QueueTable *> t, q, from_offset + n, block, BLOCK_UNITS, False)
         if got < 0:
             return got
         if got == 0:

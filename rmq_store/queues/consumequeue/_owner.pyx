@@ -139,7 +139,7 @@ cdef class QueueTableOwner:
         cdef const unsigned char *u
         cdef int64_t got, i
         with nogil:
-            got = queue_read_batches(self.table, q, from_offset, units, min(count, <int64_t> 64))
+            got = queue_read_batches(self.table, q, from_offset, units, min(count, <int64_t> 64), False)
         self.check(got, topic, queue_id)
         found = []
         for i in range(got):

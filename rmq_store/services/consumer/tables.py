@@ -25,8 +25,8 @@ PERM_READ, PERM_WRITE = 4, 2
 CLEANUP_POLICIES = "DELETE", "COMPACTION"       # CleanupPolicy
 QUEUE_TYPES = "SimpleCQ", "BatchCQ"             # CQType, without RocksDBCQ
 # Topics whose messages the store or a broker makes itself, or whose entries lead to records of other topics.
-_OWN = frozenset(("SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC", "TRANS_CHECK_MAX_TIME_TOPIC",
-                  "RMQ_SYS_TRACE_TOPIC", "OFFSET_MOVED_EVENT"))
+_OWN = frozenset(("SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC",
+                  "TRANS_CHECK_MAX_TIME_TOPIC", "RMQ_SYS_TRACE_TOPIC", "OFFSET_MOVED_EVENT"))
 _OWN_PREFIXES = "rmq_sys_", "%RETRY%", "%DLQ%"
 
 

@@ -28,7 +28,7 @@ from rmq_store.queues.index._file cimport (IndexFile, entry_hash, entry_physical
                                            index_file_release)
 from rmq_store.services.integrity._notes cimport (BODY_CRC, HOLE, INDEX_CHAIN, INDEX_HEADER, INDEX_MISSING, INDEX_SLOT,
                                                   INDEX_WRONG, NOTES_MAX, QUEUE_MISSING, QUEUE_OTHER, QUEUE_TAGS, QUEUE_WRONG,
-                                                  RECORD_CRC, RECORD_HEADER, TAIL, Notes, note_in_place)
+                                                  RECORD_CRC, RECORD_HEADER, TAIL, Notes, note_in_place, note_last)
 
 cdef enum:
     PIECE = 1 << 20
@@ -271,7 +271,7 @@ cdef class Checker:
         cdef Queue *q = queues_find(self.queues.table, v.topic, v.topic_size, v.queue_id, False)
         cdef int64_t n = 0, code, expected, when
         if q != NULL and v.queue_offset >= 0:
-            n = queue_read(self.queues.table, q, v.queue_offset, u, 1)
+            n = queue_read(self.queues.table, q, note_last(v), u, 1)
         if n < 0:
             self.error = <int> n
             return

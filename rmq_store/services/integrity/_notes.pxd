@@ -2,7 +2,8 @@
 # One thread.
 from libc.stdint cimport int32_t, int64_t
 
-from rmq_store.codec._inner cimport inner_in_place
+from rmq_store.codec._inner cimport inner_in_place, inner_of
+from rmq_store.codec._layout cimport FLAG_INNER_BATCH
 from rmq_store.codec._record cimport RecordView, record_in_place
 from rmq_store.queues.consumequeue._batches cimport queue_batched
 from rmq_store.queues.consumequeue._queue cimport Queue
@@ -52,3 +53,9 @@ cdef inline bint note_in_place(const Queue *q, const RecordView *v, int64_t queu
     if queue_batched(q):
         return inner_in_place(v, q.topic, q.topic_size, q.queue_id, queue_offset)
     return record_in_place(v, q.topic, q.topic_size, q.queue_id, queue_offset)
+
+
+cdef inline int64_t note_last(const RecordView *v) noexcept nogil:
+    # The queue offset of a record's last message. Of a batch: what says too few messages does not lead there, nor what begins
+    # too early.
+    return v.queue_offset + (max(inner_of(v).count, 1) - 1 if v.sys_flag & FLAG_INNER_BATCH else 0)
