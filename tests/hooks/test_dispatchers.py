@@ -210,7 +210,7 @@ def test_names_and_removal(store, tmp_path):
     assert json.loads((tmp_path / "s/config/dispatchers.json").read_text()) == {"offsetTable": {}}
     store.add_dispatcher("a", taker)
     until(lambda: len(taker.bodies) == 2)
-    with pytest.raises(ValueError, match="there is no dispatcher 'b'"):
+    with pytest.raises(ValueError, match="name is 'b': there is no dispatcher of that name"):
         store.remove_dispatcher("b")
     for bad in ("", "a b", "../a", None, "x" * 121):
         with pytest.raises(errors.ArgumentIllegal):

@@ -8,7 +8,6 @@ import os
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 from rmq_store.access.bulk._columns import Split
@@ -74,10 +73,6 @@ def parts_of(places: Places, options: Options) -> list[LogPart]:
             starts = load_names(places.commitlogs, size, options.compat, None)
             if (missing := files_missing(places, options, starts)) is not None:
                 raise missing
-            hole = next((b for a, b in pairwise(starts) if b != a + size), None)
-            if hole is not None:
-                raise StoreRefusesToLoad(places.commitlog, hole, f"a file for every {size} bytes of the log",
-                                         "a gap before this one")
             missing_end(places, options.inferred({"readonly": False}), max((start + size for start in starts), default=0),
                         known_end(places, times, False, -1, 0))
             break

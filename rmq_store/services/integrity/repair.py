@@ -203,7 +203,7 @@ class _Repair:
         """Where files of the log are not there, nothing is built again from the rest of it, unless their loss is accepted."""
         v, size = self.verification, chosen.segment_size_bytes
         starts = [int(os.path.basename(path)) for path, _ in v.places.log_files()]
-        if (missing := files_missing(v.places, chosen, starts)) is not None:
+        if v.places.several and (missing := files_missing(v.places, chosen, starts)) is not None:
             raise missing
         known = known_end(v.places, checkpoint.read(self.files, v.places.checkpoint), v.clean, v._queued_end(), 0)
         missing_end(v.places, chosen.inferred({"readonly": False}), max((start + size for start in starts), default=0), known)
