@@ -22,6 +22,7 @@ A message that is stored, but not yet as durable as requested, is not an error: 
 """
 import os
 from errno import EDQUOT, ENOSPC
+from typing import Any
 
 from rmq_store.fields import NamedTuple
 from rmq_store.status import PutStatus
