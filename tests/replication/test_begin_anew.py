@@ -1,10 +1,12 @@
 """Queues that the master removes and begins anew: the slave comes to the same queues, also when it was away or was killed."""
+import random
 from pathlib import Path
 
 import pytest
 
 from rmq_store import MessageStore
 from tests.replication.pairs import caught_up, content_of, fill, joined, master, queues_of, same_log, same_queues, slave
+from tests.replication.test_kills import Other
 from tests.soon import until
 
 
@@ -59,6 +61,23 @@ def test_close_comes_behind_queues_that_begin_anew(tmp_path: Path) -> None:
         expected = {queue: content_of(m, *queue) for queue in queues_of(m)}
     with MessageStore.open(tmp_path / "s", readonly=True) as read:
         assert {queue: content_of(read, *queue) for queue in queues_of(read)} == expected
+
+
+@pytest.mark.parametrize("cycles", [1, pytest.param(10, marks=pytest.mark.slow)])
+def test_a_slave_that_is_killed_in_between(tmp_path: Path, cycles: int) -> None:
+    """Before, while, or after its queues are removed: opened again as a slave it comes to its master's queues."""
+    r = random.Random(cycles)
+    with master(tmp_path / "m") as m:
+        m.put("other", b"x")
+        for cycle in range(cycles):
+            follower = Other("slave", tmp_path / "s", m.replication().address, cycle)
+            assert follower.line() == "follows"
+            for _ in range(r.randrange(1, 8)):
+                anew(m, before=3, after=2)
+            follower.kill()
+        with slave(tmp_path / "s", m) as s:
+            caught_up(s, m)
+            same_queues(m, s)
 
 
 def test_offsets_of_consumers_begin_anew(tmp_path: Path) -> None:
