@@ -215,8 +215,8 @@ def _unexpected(sql: str, token: Token, expected: set[str]) -> Refused:
 
 
 def _refuse_long(sql: str) -> None:
-    # Each AND and each OR, but for the AND of a BETWEEN, makes three steps of the program, beside one of the first condition. To
-    # count them first spares the parsing of what the compiler refuses.
+    # Each AND and each OR, but for the AND of a BETWEEN, makes three steps of the program, beside the first one's. Counting
+    # them first spares the parsing of what the compiler refuses.
     steps = 1
     for word in _JOINS.finditer(sql):
         steps += {"AND": 3, "OR": 3, "BETWEEN": -3}.get(word[0].upper(), 0)
