@@ -348,6 +348,7 @@ cdef str _compared(const FilterProgram *p, bytes data):
     return " or ".join(found) or "a property"
 
 
+@cython.final
 cdef class SqlFilter:
     """A SQL92 filter: an expression over the properties of a message, in RocketMQ's grammar, such as
     "price BETWEEN 3 AND 5 AND region IN ('eu', 'us')". Reads take it as `sql`, in place of its text.

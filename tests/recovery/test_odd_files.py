@@ -197,7 +197,7 @@ def test_a_file_of_the_log_of_another_length(root, capsys, number, length, words
 def test_a_hole_in_the_log(root, capsys):
     row(root, "log")[1].unlink()
     for readonly in (True, False):
-        refused(root, readonly, StoreRefusesToLoad, row(root, "log")[1], "a gap before offset 131072", 2, capsys)
+        refused(root, readonly, StoreRefusesToLoad, root / "commitlog", "name all of them in commitlog_path", 2, capsys)
 
 
 @pytest.mark.parametrize("how", ["missing", "empty", "zeros"])
