@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from rmq_store.upkeep.promoting.promotion import Promotion, promote
 
 __all__ = ["AsyncBroker", "AsyncMessageStore", "BackupInfo", "Broker", "CopyResult", "Finding", "LineResult", "Message",
-           "MessageArrived", "MessageStore", "Promotion", "PutMessage", "ScrubResult", "SqlFilter", "Transaction", "__version__",
-           "advise", "backup", "check_backup", "copy_messages", "doctor", "export_lines", "import_lines", "list_backups",
-           "origin_topic", "promote", "restore", "scrub", "verify"]
+           "MessageArrived", "MessageStore", "Promotion", "PutMessage", "ScrubResult", "SqlFilter", "Transaction",
+           "__version__", "advise", "backup", "check_backup", "copy_messages", "doctor", "export_lines", "import_lines",
+           "list_backups", "origin_topic", "promote", "restore", "scrub", "verify"]
 
 _install()
 

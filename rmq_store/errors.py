@@ -30,8 +30,8 @@ from rmq_store.status import PutStatus
 __all__ = [
     "ArgumentIllegal", "BackendUnavailable", "ConfigError", "ConfigFileCorrupted", "CorruptionError",
     "CreateMappedFileFailed", "DiskFull", "DurabilityError", "FilterFailed", "FilterIllegal", "ForkedProcess",
-    "InSyncReplicasNotEnough", "LmqConsumeQueueNumExceeded", "LogDirectoryMissing", "MasterAlive", "MessageIllegal", "NotASlave",
-    "OsPageCacheBusy",
+    "InSyncReplicasNotEnough", "LmqConsumeQueueNumExceeded", "LogDirectoryMissing", "MasterAlive", "MessageIllegal",
+    "NotASlave", "OsPageCacheBusy",
     "PoolExhausted",
     "PropertiesSizeExceeded", "PutError", "PutRefused", "RmqStoreError", "ServiceNotAvailable", "ShortWrite", "StoreClosed",
     "StoreIsSlave", "StoreLocked", "StoreNotReadable", "StoreNotWriteable", "StoreRefusesToLoad", "StoreStateError",
