@@ -1,7 +1,6 @@
 """Batch queues: units of 46 bytes, searched by queue offset, log offset or time. Contract in _batches.pxd.
 
-What ascends in a queue is the log offset, and with it the queue offset and the store time; so every search is a bisection over
-units that are read one by one, and the last steps of it over a block.
+How a unit is searched for: _units.pyx.
 """
 from libc.stdint cimport INT16_MAX, INT64_MAX, int16_t, int32_t, int64_t
 from libc.string cimport memcpy
@@ -9,8 +8,8 @@ from libc.string cimport memcpy
 from rmq_store.base.io._sync cimport (EIO, ENOENT, ENOMEM, rmq_load, rmq_mutex_lock, rmq_mutex_unlock, rmq_publish,
                                       rmq_publish32)
 from rmq_store.base.segment._file cimport text_copy
-from rmq_store.codec._inner cimport (BATCH_AT_COUNT, BATCH_UNIT_SIZE, batch_base, batch_bytes, batch_code, batch_count, batch_physical,
-                                     batch_time, batch_valid)
+from rmq_store.codec._inner cimport (BATCH_AT_COUNT, BATCH_UNIT_SIZE, batch_base, batch_bytes, batch_code, batch_count,
+                                     batch_physical, batch_time, batch_valid)
 from rmq_store.codec._layout cimport UNIT_FILLER, UNIT_SIZE
 from rmq_store.codec._record cimport rmq_put16
 from rmq_store.codec._unit cimport unit_put
@@ -19,18 +18,12 @@ from rmq_store.queues.consumequeue._files cimport files_cut, files_drop_first, f
 from rmq_store.queues.consumequeue._state cimport QueueState, TableState, links_of, marks_of, state_of
 from rmq_store.queues.consumequeue._structs cimport Queue, QueueTable
 from rmq_store.queues.consumequeue._table cimport table_batched, table_of_topic, table_set_batched
+from rmq_store.queues.consumequeue._units cimport (BLOCK_UNITS, BY_BASE, BY_END, BY_PHYSICAL, BY_TIME, units_first, units_one,
+                                                   units_valid_before)
 
 cdef enum:
-    BLOCK_UNITS = 88
     BLOCKS_BEHIND = 16
     FILES_HALVED = 3                # after a stop in order
-
-cdef enum Key:
-    BY_BASE                         # queue offset behind the unit
-    BY_PHYSICAL                     # log offset of its record
-    BY_END                          # log offset behind its record
-    BY_TIME
-
 
 # ---- which queues are batch queues
 
@@ -71,72 +64,6 @@ cdef int topic_set_batched(QueueTable *table, const char *topic, int32_t topic_s
 cdef void queues_batch(QueueTable *table, int64_t physical, int64_t base, int32_t count) noexcept nogil:
     cdef TableState *t = <TableState *> table
     t.batch_of, t.batch_base, t.batch_count = physical, base, count
-
-
-# ---- searching. Places are byte offsets in the row of files
-
-cdef inline int64_t _key(const unsigned char *u, Key key) noexcept nogil:
-    if key == BY_BASE:
-        return batch_base(u) + batch_count(u)
-    if key == BY_PHYSICAL:
-        return batch_physical(u)
-    return batch_physical(u) + batch_bytes(u) if key == BY_END else batch_time(u)
-
-
-cdef int _unit(TableState *t, UnitFiles *f, unsigned char *u, int64_t at) noexcept nogil:
-    cdef int64_t got = files_read(t.cache, f, u, BATCH_UNIT_SIZE, at)
-    if got < 0:
-        return <int> got
-    return 0 if got == BATCH_UNIT_SIZE else -EIO        # the file is shorter than its length
-
-
-cdef int64_t _valid_before(TableState *t, UnitFiles *f, int64_t low, int64_t at, unsigned char *out) noexcept nogil:
-    # The place of the last unit in [low, at) that is one, copied to `out`; -1: there is none; -errno.
-    cdef unsigned char[BLOCK_UNITS * BATCH_UNIT_SIZE] block
-    cdef int64_t begin, got, i
-    while at > low:
-        begin = max(low, at - BLOCK_UNITS * BATCH_UNIT_SIZE, (at - 1) // f.file_size * f.file_size)
-        got = files_read(t.cache, f, block, at - begin, begin)
-        if got < at - begin:
-            return got if got < 0 else -EIO
-        i = at - begin
-        while i > 0:
-            i -= BATCH_UNIT_SIZE
-            if batch_valid(block + i):
-                memcpy(out, block + i, BATCH_UNIT_SIZE)
-                return begin + i
-        at = begin
-    return -1
-
-
-cdef int64_t _first(TableState *t, UnitFiles *f, int64_t low, int64_t high, Key key, int64_t wanted) noexcept nogil:
-    # The place of the first unit in [low, high) whose key is at or beyond `wanted`; high: there is none; -errno. What is damaged
-    # and no unit any more leads the search nowhere.
-    cdef unsigned char[BLOCK_UNITS * BATCH_UNIT_SIZE] block
-    cdef int64_t middle, valid, got, i
-    cdef int rc
-    while high - low > BLOCK_UNITS * BATCH_UNIT_SIZE:
-        middle = valid = low + (high - low) // BATCH_UNIT_SIZE // 2 * BATCH_UNIT_SIZE
-        rc = _unit(t, f, block, middle)
-        if rc < 0:
-            return rc
-        if not batch_valid(block):
-            valid = _valid_before(t, f, low, middle, block)
-            if valid < -1:
-                return valid
-        if valid >= 0 and _key(block, key) >= wanted:
-            high = valid + BATCH_UNIT_SIZE      # it may be the one
-        else:
-            low = middle + BATCH_UNIT_SIZE
-    while low < high:
-        got = files_read(t.cache, f, block, high - low, low)
-        if got < BATCH_UNIT_SIZE:
-            return got if got < 0 else -EIO
-        for i in range(got // BATCH_UNIT_SIZE):
-            if batch_valid(block + i * BATCH_UNIT_SIZE) and _key(block + i * BATCH_UNIT_SIZE, key) >= wanted:
-                return low + i * BATCH_UNIT_SIZE
-        low += got // BATCH_UNIT_SIZE * BATCH_UNIT_SIZE
-    return high
 
 
 # ---- reading
@@ -197,7 +124,7 @@ cdef int64_t _around(TableState *t, UnitFiles *f, int64_t first, int64_t end, in
     cdef unsigned char[BATCH_UNIT_SIZE] u
     cdef int64_t begin = at, got, n
     while True:
-        begin = _valid_before(t, f, first, begin, u)
+        begin = units_valid_before(t, f, first, begin, u)
         if begin < -1:
             return begin
         if begin == -1 or (_within(u, limit) and batch_base(u) + batch_count(u) <= from_offset):
@@ -226,7 +153,7 @@ cdef int64_t queue_read_batches(QueueTable *table, Queue *q, int64_t from_offset
         end = rmq_load(&s.batch_end)
         first = rmq_load(&f.first)
         limit = rmq_load(&q.max_offset)
-        at = _first(t, f, first, end, BY_BASE, from_offset + 1) if first < end else end
+        at = units_first(t, f, first, end, BY_BASE, from_offset + 1) if first < end else end
         got = at
         if at >= 0:
             got = 0
@@ -292,22 +219,22 @@ cdef int64_t _by_time(TableState *t, UnitFiles *f, int64_t low, int64_t end, int
     cdef int64_t at, start, begin
     cdef int rc
     if upper:
-        at = _first(t, f, low, end, BY_TIME, timestamp + 1) if timestamp < INT64_MAX else end
+        at = units_first(t, f, low, end, BY_TIME, timestamp + 1) if timestamp < INT64_MAX else end
         return at if at <= low else at - BATCH_UNIT_SIZE
     start = (end - 1) // f.file_size * f.file_size
     while True:
         begin = max(start, low)
-        rc = _unit(t, f, u, begin)
+        rc = units_one(t, f, u, begin)
         if rc < 0:
             return rc
         if batch_time(u) <= timestamp or begin == low:
             break
         start -= f.file_size
-    at = _first(t, f, begin, min(start + f.file_size, end), BY_TIME, timestamp)
+    at = units_first(t, f, begin, min(start + f.file_size, end), BY_TIME, timestamp)
     if at < 0 or batch_time(u) > timestamp:
         return at if at < 0 else begin
     begin = min(start + f.file_size, end) - BATCH_UNIT_SIZE
-    rc = _unit(t, f, u, begin)
+    rc = units_one(t, f, u, begin)
     return rc if rc < 0 else (begin if batch_time(u) <= timestamp else at)
 
 
@@ -321,10 +248,10 @@ cdef int64_t batches_by_time(TableState *t, Queue *q, QueueState *s, int64_t tim
         end = rmq_load(&s.batch_end)
         if first >= end or rmq_load(&q.min_offset) >= rmq_load(&q.max_offset):
             return rmq_load(&q.max_offset)
-        at = _first(t, f, first, end, BY_BASE, rmq_load(&q.min_offset) + 1)
+        at = units_first(t, f, first, end, BY_BASE, rmq_load(&q.min_offset) + 1)
         if at >= 0:
             at = _by_time(t, f, at, end, timestamp, upper)
-        rc = _unit(t, f, u, at) if at >= 0 else <int> at
+        rc = units_one(t, f, u, at) if at >= 0 else <int> at
         if rc >= 0:
             return batch_base(u)
         if first == rmq_load(&f.first):
@@ -355,7 +282,7 @@ cdef int _set_end(TableState *t, Queue *q, QueueState *s, int64_t position, int6
     if position <= s.entries.first:
         _end_at(q, s, position, NULL, index)
         return 0
-    rc = _unit(t, &s.entries, u, position - BATCH_UNIT_SIZE)
+    rc = units_one(t, &s.entries, u, position - BATCH_UNIT_SIZE)
     if rc >= 0:
         _end_at(q, s, position, u, 0)
     return rc
@@ -386,7 +313,7 @@ cdef int64_t _halved(TableState *t, UnitFiles *f, int64_t start) noexcept nogil:
     cdef int rc
     while low < high:
         middle = (low + high) // 2
-        rc = _unit(t, f, u, start + middle * BATCH_UNIT_SIZE)
+        rc = units_one(t, f, u, start + middle * BATCH_UNIT_SIZE)
         if rc < 0:
             return rc
         if batch_valid(u):
@@ -402,10 +329,10 @@ cdef int64_t _stopped(TableState *t, UnitFiles *f) noexcept nogil:
     cdef int64_t start = max(f.first, f.end - FILES_HALVED * f.file_size)
     cdef int rc
     while start < f.end:
-        rc = _unit(t, f, u, start)
+        rc = units_one(t, f, u, start)
         if rc < 0 or not batch_valid(u):
             return rc if rc < 0 else start
-        rc = _unit(t, f, u, start + f.file_size - BATCH_UNIT_SIZE)
+        rc = units_one(t, f, u, start + f.file_size - BATCH_UNIT_SIZE)
         if rc < 0:
             return rc
         if not batch_valid(u):
@@ -473,7 +400,7 @@ cdef int batches_find(TableState *t, Queue *q, QueueState *s, int64_t safe) noex
         _end_at(q, s, f.first, NULL, 0)
         return 0
     while safe >= 0 and start > f.first:        # after a crash: the last file that begins with a unit that is on the device
-        rc = _unit(t, f, u, start)
+        rc = units_one(t, f, u, start)
         if rc < 0:
             return rc
         if batch_valid(u) and batch_physical(u) < safe:
@@ -489,7 +416,7 @@ cdef int batches_find(TableState *t, Queue *q, QueueState *s, int64_t safe) noex
     rmq_publish(&f.written, position)
     rc = _set_end(t, q, s, position, 0)
     if rc >= 0 and position > f.first:
-        rc = _unit(t, f, u, f.first)
+        rc = units_one(t, f, u, f.first)
         if rc >= 0:
             rmq_publish(&q.min_offset, batch_base(u) if batch_valid(u) else 0)
     elif rc >= 0:
@@ -510,7 +437,7 @@ cdef int _shortened(TableState *t, Queue *q, QueueState *s, int64_t position, in
 
 
 cdef int batches_back(TableState *t, Queue *q, QueueState *s, int64_t index) noexcept nogil:
-    cdef int64_t position = _first(t, &s.entries, s.entries.first, s.batch_end, BY_BASE, index + 1)
+    cdef int64_t position = units_first(t, &s.entries, s.entries.first, s.batch_end, BY_BASE, index + 1)
     return <int> position if position < 0 else _shortened(t, q, s, position, index)
 
 
@@ -522,11 +449,11 @@ cdef int batches_truncate(TableState *t, Queue *q, QueueState *s, int64_t physic
     if f.first == f.end:
         _end_at(q, s, f.first, NULL, 0)
         return 0
-    position = _first(t, f, f.first, end, BY_END, physical + 1) if physical < INT64_MAX else end
+    position = units_first(t, f, f.first, end, BY_END, physical + 1) if physical < INT64_MAX else end
     if position < 0:
         return <int> position
     if position == f.first and position < end:      # no unit is left: the queue continues where the first one was
-        rc = _unit(t, f, u, position)
+        rc = units_one(t, f, u, position)
         index = batch_base(u)
     if rc >= 0:                         # positions go first: nobody reads what is about to vanish
         rc = _shortened(t, q, s, position, index)
@@ -545,11 +472,11 @@ cdef int batches_min(TableState *t, Queue *q, QueueState *s, int64_t physical_mi
     first = rmq_load(&f.first)
     if first >= end:
         return 0
-    position = _first(t, f, first, end, BY_PHYSICAL, physical_min)
+    position = units_first(t, f, first, end, BY_PHYSICAL, physical_min)
     if position < 0:
         return <int> position
     # All of it is deleted: the queue counts as empty, and keeps its offset. Not max_offset, which may have moved meanwhile.
-    rc = _unit(t, f, u, position if position < end else end - BATCH_UNIT_SIZE)
+    rc = units_one(t, f, u, position if position < end else end - BATCH_UNIT_SIZE)
     if rc < 0:
         return rc
     low = batch_base(u) if position < end else batch_base(u) + batch_count(u)
@@ -569,9 +496,9 @@ cdef int batches_drop(TableState *t, Queue *q, QueueState *s, int64_t physical_m
         behind = rmq_load(&f.first) + f.file_size
         if behind >= rmq_load(&f.end) or behind >= rmq_load(&s.batch_end) or behind > rmq_load(&f.synced):
             break
-        rc = _unit(t, f, u, behind - BATCH_UNIT_SIZE)
+        rc = units_one(t, f, u, behind - BATCH_UNIT_SIZE)
         if rc >= 0 and not batch_valid(u):
-            rc = _unit(t, f, u, behind)         # damaged: the unit behind it says whether all before it goes
+            rc = units_one(t, f, u, behind)         # damaged: the unit behind it says whether all before it goes
         if rc < 0 or not batch_valid(u) or batch_physical(u) >= physical_min:
             break
         rc = files_drop_first(t.cache, f)

@@ -1,0 +1,22 @@
+# Searching the units of a batch queue. Places are byte offsets in the row of its files; results may be -errno. Any thread.
+from libc.stdint cimport int64_t
+
+from rmq_store.queues.consumequeue._descriptors cimport UnitFiles
+from rmq_store.queues.consumequeue._state cimport TableState
+
+cdef enum:
+    BLOCK_UNITS = 88
+
+cdef enum Key:
+    BY_BASE                         # queue offset behind the unit
+    BY_PHYSICAL                     # log offset of its record
+    BY_END                          # log offset behind its record
+    BY_TIME
+
+# The unit at a place.
+cdef int units_one(TableState *t, UnitFiles *f, unsigned char *u, int64_t at) noexcept nogil
+# The place of the last unit in [low, at) that is one, copied to `out`; -1: there is none.
+cdef int64_t units_valid_before(TableState *t, UnitFiles *f, int64_t low, int64_t at, unsigned char *out) noexcept nogil
+# The place of the first unit in [low, high) whose key is at or beyond `wanted`; high: there is none. What is damaged, and no
+# unit any more, leads the search nowhere.
+cdef int64_t units_first(TableState *t, UnitFiles *f, int64_t low, int64_t high, Key key, int64_t wanted) noexcept nogil

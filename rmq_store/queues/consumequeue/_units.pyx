@@ -1,0 +1,75 @@
+"""Units of a batch queue, searched by queue offset, log offset or time. Contract in _units.pxd.
+
+What ascends in a queue is the log offset, and with it the queue offset and the store time; so every search is a bisection over
+units that are read one by one, and the last steps of it over a block.
+"""
+from libc.stdint cimport int64_t
+from libc.string cimport memcpy
+
+from rmq_store.base.io._sync cimport EIO
+from rmq_store.codec._inner cimport (BATCH_UNIT_SIZE, batch_base, batch_bytes, batch_count, batch_physical, batch_time,
+                                     batch_valid)
+from rmq_store.queues.consumequeue._descriptors cimport UnitFiles
+from rmq_store.queues.consumequeue._files cimport files_read
+from rmq_store.queues.consumequeue._state cimport TableState
+
+
+cdef inline int64_t _key(const unsigned char *u, Key key) noexcept nogil:
+    if key == BY_BASE:
+        return batch_base(u) + batch_count(u)
+    if key == BY_PHYSICAL:
+        return batch_physical(u)
+    return batch_physical(u) + batch_bytes(u) if key == BY_END else batch_time(u)
+
+
+cdef int units_one(TableState *t, UnitFiles *f, unsigned char *u, int64_t at) noexcept nogil:
+    cdef int64_t got = files_read(t.cache, f, u, BATCH_UNIT_SIZE, at)
+    if got < 0:
+        return <int> got
+    return 0 if got == BATCH_UNIT_SIZE else -EIO        # the file is shorter than its length
+
+
+cdef int64_t units_valid_before(TableState *t, UnitFiles *f, int64_t low, int64_t at, unsigned char *out) noexcept nogil:
+    cdef unsigned char[BLOCK_UNITS * BATCH_UNIT_SIZE] block
+    cdef int64_t begin, got, i
+    while at > low:
+        begin = max(low, at - BLOCK_UNITS * BATCH_UNIT_SIZE, (at - 1) // f.file_size * f.file_size)
+        got = files_read(t.cache, f, block, at - begin, begin)
+        if got < at - begin:
+            return got if got < 0 else -EIO
+        i = at - begin
+        while i > 0:
+            i -= BATCH_UNIT_SIZE
+            if batch_valid(block + i):
+                memcpy(out, block + i, BATCH_UNIT_SIZE)
+                return begin + i
+        at = begin
+    return -1
+
+
+cdef int64_t units_first(TableState *t, UnitFiles *f, int64_t low, int64_t high, Key key, int64_t wanted) noexcept nogil:
+    cdef unsigned char[BLOCK_UNITS * BATCH_UNIT_SIZE] block
+    cdef int64_t middle, valid, got, i
+    cdef int rc
+    while high - low > BLOCK_UNITS * BATCH_UNIT_SIZE:
+        middle = valid = low + (high - low) // BATCH_UNIT_SIZE // 2 * BATCH_UNIT_SIZE
+        rc = units_one(t, f, block, middle)
+        if rc < 0:
+            return rc
+        if not batch_valid(block):
+            valid = units_valid_before(t, f, low, middle, block)
+            if valid < -1:
+                return valid
+        if valid >= 0 and _key(block, key) >= wanted:
+            high = valid + BATCH_UNIT_SIZE      # it may be the one
+        else:
+            low = middle + BATCH_UNIT_SIZE
+    while low < high:
+        got = files_read(t.cache, f, block, high - low, low)
+        if got < BATCH_UNIT_SIZE:
+            return got if got < 0 else -EIO
+        for i in range(got // BATCH_UNIT_SIZE):
+            if batch_valid(block + i * BATCH_UNIT_SIZE) and _key(block + i * BATCH_UNIT_SIZE, key) >= wanted:
+                return low + i * BATCH_UNIT_SIZE
+        low += got // BATCH_UNIT_SIZE * BATCH_UNIT_SIZE
+    return high
