@@ -93,7 +93,7 @@ def test_our_slave_of_a_real_broker(tmp_path, version):
     log, names = tmp_path / "log", f"127.0.0.1:{names_port}"
     log.touch()
     compat = "4.9" if version.startswith("4.") else "5.x"
-    clients = None
+    clients = process = None
     more = ["-o", f"mappedFileSizeCommitLog={SIZE}", "-o", f"compat={compat}"]
     slave = ["serve", str(tmp_path / "s"), "--listen", f"127.0.0.1:{slave_port}", "--namesrv", names, "-o", "brokerRole=SLAVE",
              "-o",
@@ -130,6 +130,9 @@ def test_our_slave_of_a_real_broker(tmp_path, version):
     finally:
         if clients is not None:
             clients.kill()
+        if process is not None:
+            process.kill()
+            process.communicate()
     done = promote(tmp_path / "s", segment_size_bytes=SIZE, compat=compat)
     assert done.moved == []
     with MessageStore.open(tmp_path / "s", segment_size_bytes=SIZE, compat=compat) as store:
