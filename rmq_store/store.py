@@ -41,7 +41,8 @@ from rmq_store.opened.entering import Entering
 from rmq_store.opened.following import LOOK_MS, look_at_files
 from rmq_store.opened.measured import measured
 from rmq_store.opened.naming import whole_names
-from rmq_store.opened.opening import NOT_ALLOWED, open_store, plainly, refuse_path
+from rmq_store.opened.opening import open_store
+from rmq_store.opened.paths import NOT_ALLOWED, plainly, refuse_path
 from rmq_store.opened.publishing import Publisher
 from rmq_store.opened.serving import StoreServes
 from rmq_store.opened.tasks import (
@@ -161,11 +162,10 @@ class MessageStore(StoreServes):
 
     @classmethod
     def _open_once(cls, root: str, chosen: Options, _io: IoTable | None, services: bool, later: bool) -> "MessageStore":
-        kind = measured(cls) if chosen.measure_puts else cls
-        store = kind.__new__(kind)
+        store = cls.__new__(measured(cls) if chosen.measure_puts else cls)
         store._follows_later = later
         store.open_begun = time.monotonic()
-        io = _io if _io is not None else IoTable()
+        io = _io or IoTable()
         try:
             store._lock_fd = open_store(store, root, chosen, io)
             store._serve(io, services)

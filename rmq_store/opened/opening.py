@@ -3,10 +3,8 @@
 The opening thread; `open_store` leaves a StoreCore that serves, or everything as it was. Control plane only.
 """
 import os
-import stat
 import time
 from contextlib import suppress
-from errno import EACCES, EPERM, EROFS
 from itertools import pairwise
 from typing import Any
 
@@ -29,7 +27,7 @@ from rmq_store.log.recovery.directories import (
     say_empty,
     say_missing,
 )
-from rmq_store.log.recovery.places import Places, denied, need_store, no_directory
+from rmq_store.log.recovery.places import Places
 from rmq_store.log.recovery.queue_times import Stamp, keep_times, restore_times
 from rmq_store.log.recovery.recover import OFFSET_MAX, Outcome, Rules, find_end, load_names, make_end
 from rmq_store.log.recovery.salvage import keep_directories
@@ -53,7 +51,6 @@ __all__ = ["open_store"]
 _SHORT_READ = ("`rmqstore verify` says what is damaged, `rmqstore repair` brings back what is good: run it before any open for "
                "writing, which cuts the log there and keeps the rest in .salvage/")
 _SHORT_CUT = "what is left of it goes to .salvage/, and `rmqstore repair --restore` puts the good records of that again"
-NOT_ALLOWED = EACCES, EPERM, EROFS
 NAMES_MARGIN_S = 300        # several times the period of the checkpoint
 
 
@@ -486,27 +483,3 @@ def _sweep(files: ControlFiles, tmp: str) -> None:
             emit(Event.FOREIGN_FILE_SKIPPED, file=entry.path, reason="a store makes no directory there")
         else:
             files.unlink(entry.path)
-
-
-def refuse_path(root: str, options: Options, must_exist: bool) -> None:
-    """Paths that cannot be a store, told apart before anything is made. Raises OSError."""
-    if must_exist or options.readonly:
-        need_store(Places(root, options))
-    try:
-        if not stat.S_ISDIR(os.stat(root).st_mode):
-            raise NotADirectoryError
-    except FileNotFoundError:
-        pass
-    except NotADirectoryError:
-        raise no_directory(root) from None
-    except PermissionError:
-        raise denied(root) from None
-
-
-def plainly(error: OSError, root: str) -> OSError:
-    """An error of NOT_ALLOWED, with what helps."""
-    path = error.filename or root
-    if error.errno == EROFS:
-        return OSError(EROFS, "read-only file system: readonly=True opens the store as it is, all else takes a mount for "
-                       "writing", path)
-    return denied(path)

@@ -2,24 +2,22 @@
 
 How a unit is searched for: _units.pyx.
 """
-from libc.stdint cimport INT16_MAX, INT64_MAX, int16_t, int32_t, int64_t
-from libc.string cimport memcpy
+from libc.stdint cimport INT64_MAX, int32_t, int64_t
 
 from rmq_store.base.io._sync cimport (EIO, ENOENT, ENOMEM, rmq_load, rmq_mutex_lock, rmq_mutex_unlock, rmq_publish,
                                       rmq_publish32)
 from rmq_store.base.segment._file cimport text_copy
-from rmq_store.codec._inner cimport (BATCH_AT_COUNT, BATCH_UNIT_SIZE, batch_base, batch_bytes, batch_code, batch_count,
-                                     batch_physical, batch_time, batch_valid)
+from rmq_store.codec._inner cimport (BATCH_UNIT_SIZE, batch_base, batch_bytes, batch_code, batch_count, batch_physical,
+                                     batch_time, batch_valid)
 from rmq_store.codec._layout cimport UNIT_FILLER, UNIT_SIZE
-from rmq_store.codec._record cimport rmq_put16
 from rmq_store.codec._unit cimport unit_put
 from rmq_store.queues.consumequeue._descriptors cimport UnitFiles
 from rmq_store.queues.consumequeue._files cimport files_cut, files_drop_first, files_next_data, files_pass_gone, files_read
 from rmq_store.queues.consumequeue._state cimport QueueState, TableState, links_of, marks_of, state_of
 from rmq_store.queues.consumequeue._structs cimport Queue, QueueTable
 from rmq_store.queues.consumequeue._table cimport table_batched, table_of_topic, table_set_batched
-from rmq_store.queues.consumequeue._units cimport (BLOCK_UNITS, BY_BASE, BY_END, BY_PHYSICAL, BY_TIME, units_first, units_one,
-                                                   units_valid_before)
+from rmq_store.queues.consumequeue._units cimport (BLOCK_UNITS, BY_BASE, BY_END, BY_PHYSICAL, BY_TIME, units_first,
+                                                   units_fitting, units_one, units_valid_before, units_within)
 
 cdef enum:
     BLOCKS_BEHIND = 16
@@ -80,42 +78,11 @@ cdef int64_t _there(TableState *t, QueueState *s, int64_t from_offset, int64_t a
     if i > 0 and batch_base(units) + batch_count(units) > from_offset:
         if batch_base(units) <= from_offset or at <= rmq_load(&s.entries.first):
             return i
-        if _unit(t, &s.entries, before, at - BATCH_UNIT_SIZE) >= 0 and batch_valid(before):
+        if units_one(t, &s.entries, before, at - BATCH_UNIT_SIZE) >= 0 and batch_valid(before):
             return i
     rmq_publish(&s.vanished, from_offset + 1)
     rmq_publish32(&t.vanished, 1)
     return 0
-
-
-cdef inline bint _within(const unsigned char *u, int64_t limit) noexcept nogil:
-    # Whether it is a unit of a queue that ends at queue offset `limit`.
-    return batch_valid(u) and batch_base(u) + batch_count(u) <= limit
-
-
-cdef int64_t _fitting(unsigned char *units, int64_t n, int64_t at, int64_t limit, bint mend) noexcept nogil:
-    # Leaves of these units those that lead on from queue offset `at`. mend: also those that only lie about how many messages
-    # they have; these end where the next one begins, and the caller asks the record. How many.
-    cdef unsigned char *u
-    cdef int64_t kept = 0, base, next, i
-    cdef bint whole
-    for i in range(n):
-        u = units + i * BATCH_UNIT_SIZE
-        base = batch_base(u)
-        next = batch_base(u + BATCH_UNIT_SIZE) if i + 1 < n and _within(u + BATCH_UNIT_SIZE, limit) else -1
-        whole = _within(u, limit)
-        if at <= next <= base:
-            continue                # leads too far
-        if not whole or base < next < base + batch_count(u):
-            if not mend or batch_bytes(u) <= 0 or batch_physical(u) < 0 or not 0 <= base < limit:
-                continue
-            rmq_put16(u + BATCH_AT_COUNT, <int16_t> (min(next - base, <int64_t> INT16_MAX) if next > base else 1))
-        if base + batch_count(u) <= at:
-            continue
-        at = base + batch_count(u)
-        if kept < i:
-            memcpy(units + kept * BATCH_UNIT_SIZE, u, BATCH_UNIT_SIZE)
-        kept += 1
-    return kept
 
 
 cdef int64_t _around(TableState *t, UnitFiles *f, int64_t first, int64_t end, int64_t at, int64_t from_offset, int64_t limit,
@@ -127,14 +94,14 @@ cdef int64_t _around(TableState *t, UnitFiles *f, int64_t first, int64_t end, in
         begin = units_valid_before(t, f, first, begin, u)
         if begin < -1:
             return begin
-        if begin == -1 or (_within(u, limit) and batch_base(u) + batch_count(u) <= from_offset):
+        if begin == -1 or (units_within(u, limit) and batch_base(u) + batch_count(u) <= from_offset):
             break
     at = first if begin < 0 else begin + BATCH_UNIT_SIZE
     while at < end:
         got = files_read(t.cache, f, out, min(count * BATCH_UNIT_SIZE, end - at), at)
         if got < BATCH_UNIT_SIZE:
             return got if got < 0 else -EIO
-        n = _fitting(out, got // BATCH_UNIT_SIZE, from_offset, limit, mend)
+        n = units_fitting(out, got // BATCH_UNIT_SIZE, from_offset, limit, mend)
         if n > 0:
             return n
         at += got // BATCH_UNIT_SIZE * BATCH_UNIT_SIZE
@@ -168,8 +135,8 @@ cdef int64_t queue_read_batches(QueueTable *table, Queue *q, int64_t from_offset
                     continue
                 got = n * BATCH_UNIT_SIZE
             n = 0
-            if got >= BATCH_UNIT_SIZE and _within(out, limit) and batch_base(out) <= from_offset:
-                n = _fitting(out, got // BATCH_UNIT_SIZE, from_offset, limit, mend)
+            if got >= BATCH_UNIT_SIZE and units_within(out, limit) and batch_base(out) <= from_offset:
+                n = units_fitting(out, got // BATCH_UNIT_SIZE, from_offset, limit, mend)
             if got >= 0:
                 got = n if n > 0 else _around(t, f, first, end, at, from_offset, limit, out, count, mend)
         if got > 0:

@@ -20,3 +20,8 @@ cdef int64_t units_valid_before(TableState *t, UnitFiles *f, int64_t low, int64_
 # The place of the first unit in [low, high) whose key is at or beyond `wanted`; high: there is none. What is damaged, and no
 # unit any more, leads the search nowhere.
 cdef int64_t units_first(TableState *t, UnitFiles *f, int64_t low, int64_t high, Key key, int64_t wanted) noexcept nogil
+# Whether it is a unit of a queue that ends at queue offset `limit`.
+cdef bint units_within(const unsigned char *u, int64_t limit) noexcept nogil
+# Leaves of these units those that lead on from queue offset `at`. mend: also those that only lie about how many messages they
+# have; these end where the next one begins, and the caller asks the record. How many.
+cdef int64_t units_fitting(unsigned char *units, int64_t n, int64_t at, int64_t limit, bint mend) noexcept nogil

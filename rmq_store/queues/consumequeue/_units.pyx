@@ -3,12 +3,13 @@
 What ascends in a queue is the log offset, and with it the queue offset and the store time; so every search is a bisection over
 units that are read one by one, and the last steps of it over a block.
 """
-from libc.stdint cimport int64_t
+from libc.stdint cimport INT16_MAX, int16_t, int64_t
 from libc.string cimport memcpy
 
 from rmq_store.base.io._sync cimport EIO
-from rmq_store.codec._inner cimport (BATCH_UNIT_SIZE, batch_base, batch_bytes, batch_count, batch_physical, batch_time,
-                                     batch_valid)
+from rmq_store.codec._inner cimport (BATCH_AT_COUNT, BATCH_UNIT_SIZE, batch_base, batch_bytes, batch_count,
+                                     batch_physical, batch_time, batch_valid)
+from rmq_store.codec._record cimport rmq_put16
 from rmq_store.queues.consumequeue._descriptors cimport UnitFiles
 from rmq_store.queues.consumequeue._files cimport files_read
 from rmq_store.queues.consumequeue._state cimport TableState
@@ -73,3 +74,31 @@ cdef int64_t units_first(TableState *t, UnitFiles *f, int64_t low, int64_t high,
                 return low + i * BATCH_UNIT_SIZE
         low += got // BATCH_UNIT_SIZE * BATCH_UNIT_SIZE
     return high
+
+
+cdef bint units_within(const unsigned char *u, int64_t limit) noexcept nogil:
+    return batch_valid(u) and batch_base(u) + batch_count(u) <= limit
+
+
+cdef int64_t units_fitting(unsigned char *units, int64_t n, int64_t at, int64_t limit, bint mend) noexcept nogil:
+    cdef unsigned char *u
+    cdef int64_t kept = 0, base, next, i
+    cdef bint whole
+    for i in range(n):
+        u = units + i * BATCH_UNIT_SIZE
+        base = batch_base(u)
+        next = batch_base(u + BATCH_UNIT_SIZE) if i + 1 < n and units_within(u + BATCH_UNIT_SIZE, limit) else -1
+        whole = units_within(u, limit)
+        if at <= next <= base:
+            continue                # leads too far
+        if not whole or base < next < base + batch_count(u):
+            if not mend or batch_bytes(u) <= 0 or batch_physical(u) < 0 or not 0 <= base < limit:
+                continue
+            rmq_put16(u + BATCH_AT_COUNT, <int16_t> (min(next - base, <int64_t> INT16_MAX) if next > base else 1))
+        if base + batch_count(u) <= at:
+            continue
+        at = base + batch_count(u)
+        if kept < i:
+            memcpy(units + kept * BATCH_UNIT_SIZE, u, BATCH_UNIT_SIZE)
+        kept += 1
+    return kept

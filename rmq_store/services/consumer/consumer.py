@@ -65,8 +65,7 @@ class _Queue:
 
     def __init__(self, topic: str, queue_id: int, next: int, counts: GroupCounts) -> None:
         self.topic, self.queue_id, self.counts = topic, queue_id, counts
-        self.next = next                                    # offset to get next
-        self.cold = False                                   # the last get was of old messages
+        self.next, self.cold = next, False                  # offset to get next; the last get was of old messages
         self.out: dict[int, int] = {}                       # batches handed out: begin -> behind, ascending
         self.again: deque[tuple[int, int]] = deque()        # given back: to be handed out before `next`
 

@@ -85,8 +85,7 @@ class Verification:
         self.files = ControlFiles(self.io)
         self.checker: Checker | None = None
         self.queues: QueueTableOwner | None = None
-        self.starts: list[int] = []
-        self.index_names: list[int] = []
+        self.starts, self.index_names = list[int](), list[int]()
         self.log_end: int | None = None                 # where it is known without a walk over all of the log
         self.clean = not os.path.exists(self.places.abort)
         self.live = False               # somebody has it open for writing
@@ -137,8 +136,8 @@ class Verification:
                                 detail=f"{error.found}: verify counts removed queues as lost")
         yield from self._open_log()
         yield from self._load_queues()
-        if not (self.starts or self.live or self.options.commitlog_loss_accepted):
-            yield from missing_log(self.places, self.files, self.clean, self._queued_end())
+        known = self.starts or self.live or self.options.commitlog_loss_accepted
+        yield from () if known else missing_log(self.places, self.files, self.clean, self._queued_end())
         yield from self._load_index() if self.options.index_enabled else ()
 
     def _finding(self, kind: str, path: str, **more: Any) -> Finding:

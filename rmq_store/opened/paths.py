@@ -1,0 +1,35 @@
+"""What is wrong with a path before anything is opened, or because of rights, in words that help. Control plane."""
+import os
+import stat
+from errno import EACCES, EPERM, EROFS
+
+from rmq_store.config.load import Options
+from rmq_store.log.recovery.places import Places, denied, need_store, no_directory
+
+__all__ = ["NOT_ALLOWED", "plainly", "refuse_path"]
+
+NOT_ALLOWED = EACCES, EPERM, EROFS
+
+
+def refuse_path(root: str, options: Options, must_exist: bool) -> None:
+    """Paths that cannot be a store, told apart before anything is made. Raises OSError."""
+    if must_exist or options.readonly:
+        need_store(Places(root, options))
+    try:
+        if not stat.S_ISDIR(os.stat(root).st_mode):
+            raise NotADirectoryError
+    except FileNotFoundError:
+        pass
+    except NotADirectoryError:
+        raise no_directory(root) from None
+    except PermissionError:
+        raise denied(root) from None
+
+
+def plainly(error: OSError, root: str) -> OSError:
+    """An error of NOT_ALLOWED, with what helps."""
+    path = error.filename or root
+    if error.errno == EROFS:
+        return OSError(EROFS, "read-only file system: readonly=True opens the store as it is, all else takes a mount for "
+                       "writing", path)
+    return denied(path)
