@@ -164,8 +164,7 @@ class MessageStore(StoreServes):
     def _open_once(cls, root: str, chosen: Options, _io: IoTable | None, services: bool, later: bool) -> "MessageStore":
         store = cls.__new__(measured(cls) if chosen.measure_puts else cls)
         store._follows_later = later
-        store.open_begun = time.monotonic()
-        io = _io or IoTable()
+        store.open_begun, io = time.monotonic(), _io or IoTable()
         try:
             store._lock_fd = open_store(store, root, chosen, io)
             store._serve(io, services)
