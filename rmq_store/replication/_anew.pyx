@@ -19,7 +19,6 @@ cdef class Halts:
     def __init__(self, StoreCore store not None):
         store._enter()
         self.dispatcher = store.dispatcher
-        store.dispatcher.mirrors = True
 
     def wait(self):
         """Until the dispatcher waits, release() or a second: bool, True if it waits. Without the GIL."""

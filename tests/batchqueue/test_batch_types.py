@@ -186,3 +186,105 @@ def test_a_full_disk_is_named(code: int, tmp_path: Path) -> None:
             assert raised.value.errno == code
             io.clear()
             call()
+
+
+@pytest.mark.parametrize("name", ["%LMQ%l", "rmq_sys_wheel_timer", "SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC",
+                                  "RMQ_SYS_TRANS_OP_HALF_TOPIC", "TRANS_CHECK_MAX_TIME_TOPIC", "%RETRY%g", "%DLQ%g"])
+def test_light_queues_and_the_stores_own_topics_stay_plain(name: str, tmp_path: Path) -> None:
+    batched: Any = {"attributes": {"queue.type": "BatchCQ"}}
+    compacted: Any = {"attributes": {"cleanup.policy": "COMPACTION"}}
+    with MessageStore.open(tmp_path / "s", enable_lmq=True, enable_multi_dispatch=True, **SMALL) as store:
+        table = store.topic_table
+        for refused in (lambda: table.set_queue_type(name, "BatchCQ"), lambda: table.set_cleanup_policy(name, "COMPACTION"),
+                        lambda: table.set(name, **batched), lambda: table.set(name, **compacted)):
+            with pytest.raises(errors.ArgumentIllegal, match="is a light queue" if "LMQ" in name else "of the store itself"):
+                refused()
+        assert table.get(name) is None and store.batch_topics == frozenset()
+        table.set_queue_type(name, "SimpleCQ")
+        table.set_cleanup_policy(name, "DELETE")
+        store.put("dev", b"1", light_queues=["l"])
+        store.prepare("dev", b"2", group="g").rollback()
+        store.put("dev", b"3", delay=0.001)
+        store.wait_dispatched()
+        assert bytes(store.get("%LMQ%l", 0, 0)[0].body) == b"1"
+
+
+def test_what_a_broker_wrote_of_a_light_queue_loses_no_message(tmp_path: Path) -> None:
+    light: dict[str, Any] = {"enable_lmq": True, "enable_multi_dispatch": True}
+    with MessageStore.open(tmp_path / "s", **light, **SMALL) as store:
+        store.topic_table.write_entries({
+            "%LMQ%b": {"attributes": {"queue.type": "BatchCQ"}}, "%LMQ%c": {"attributes": {"cleanup.policy": "COMPACTION"}},
+            "RMQ_SYS_TRANS_OP_HALF_TOPIC": {"attributes": {"cleanup.policy": "COMPACTION"}}})
+    with MessageStore.open(tmp_path / "s", **light, **SMALL) as store:
+        assert store.topic_table.compacted() == frozenset()
+        with pytest.raises(errors.MessageIllegal, match="%LMQ%b has batch queues"):
+            store.put("dev", b"1", light_queues=["b"])
+        store.put("dev", b"2", keys="k", light_queues=["c"])
+        store.prepare("dev", b"3", group="g").rollback()
+        store.wait_dispatched()
+        assert store.max_offset("dev", 0) == 1 and bytes(store.get("%LMQ%c", 0, 0)[0].body) == b"2"
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_is_named(code: int, tmp_path: Path) -> None:
+    io = ProbeIo()
+    with MessageStore.open(tmp_path / "s", io=io, **SMALL) as store:
+        for call in (lambda: store.topic_table.set_queue_type("B", "BatchCQ"),
+                     lambda: store.topic_table.set_cleanup_policy("C", "COMPACTION")):
+            io.fail("pwrite", code, path="topics.json")
+            with pytest.raises(errors.DiskFull, match=r"topics\.json.*make the call again") as raised:
+                call()
+            assert raised.value.errno == code
+            io.fail_nothing()
+            call()
+
+
+@pytest.mark.parametrize("name", ["%LMQ%l", "rmq_sys_wheel_timer", "SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC",
+                                  "RMQ_SYS_TRANS_OP_HALF_TOPIC", "TRANS_CHECK_MAX_TIME_TOPIC", "%RETRY%g", "%DLQ%g"])
+def test_light_queues_and_the_stores_own_topics_stay_plain(name: str, tmp_path: Path) -> None:
+    batched: Any = {"attributes": {"queue.type": "BatchCQ"}}
+    compacted: Any = {"attributes": {"cleanup.policy": "COMPACTION"}}
+    with MessageStore.open(tmp_path / "s", enable_lmq=True, enable_multi_dispatch=True, **SMALL) as store:
+        table = store.topic_table
+        for refused in (lambda: table.set_queue_type(name, "BatchCQ"), lambda: table.set_cleanup_policy(name, "COMPACTION"),
+                        lambda: table.set(name, **batched), lambda: table.set(name, **compacted)):
+            with pytest.raises(errors.ArgumentIllegal, match="is a light queue" if "LMQ" in name else "of the store itself"):
+                refused()
+        assert table.get(name) is None and store.batch_topics == frozenset()
+        table.set_queue_type(name, "SimpleCQ")
+        table.set_cleanup_policy(name, "DELETE")
+        store.put("dev", b"1", light_queues=["l"])
+        store.prepare("dev", b"2", group="g").rollback()
+        store.put("dev", b"3", delay=0.001)
+        store.wait_dispatched()
+        assert bytes(store.get("%LMQ%l", 0, 0)[0].body) == b"1"
+
+
+def test_what_a_broker_wrote_of_a_light_queue_loses_no_message(tmp_path: Path) -> None:
+    light: dict[str, Any] = {"enable_lmq": True, "enable_multi_dispatch": True}
+    with MessageStore.open(tmp_path / "s", **light, **SMALL) as store:
+        store.topic_table.write_entries({
+            "%LMQ%b": {"attributes": {"queue.type": "BatchCQ"}}, "%LMQ%c": {"attributes": {"cleanup.policy": "COMPACTION"}},
+            "RMQ_SYS_TRANS_OP_HALF_TOPIC": {"attributes": {"cleanup.policy": "COMPACTION"}}})
+    with MessageStore.open(tmp_path / "s", **light, **SMALL) as store:
+        assert store.topic_table.compacted() == frozenset()
+        with pytest.raises(errors.MessageIllegal, match="%LMQ%b has batch queues"):
+            store.put("dev", b"1", light_queues=["b"])
+        store.put("dev", b"2", keys="k", light_queues=["c"])
+        store.prepare("dev", b"3", group="g").rollback()
+        store.wait_dispatched()
+        assert store.max_offset("dev", 0) == 1 and bytes(store.get("%LMQ%c", 0, 0)[0].body) == b"2"
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_is_named(code: int, tmp_path: Path) -> None:
+    io = ProbeIo()
+    with MessageStore.open(tmp_path / "s", io=io, **SMALL) as store:
+        for call in (lambda: store.topic_table.set_queue_type("B", "BatchCQ"),
+                     lambda: store.topic_table.set_cleanup_policy("C", "COMPACTION")):
+            io.fail("pwrite", code, path="topics.json")
+            with pytest.raises(errors.DiskFull, match=r"topics\.json.*make the call again") as raised:
+                call()
+            assert raised.value.errno == code
+            io.fail_nothing()
+            call()

@@ -110,3 +110,43 @@ def test_words_that_make_no_steps_are_not_counted():
     assert SqlFilter(f"a = '{words}' /* {words} */ OR b = 1 -- {words}").evaluate({"a": words, "b": "2"}) is True
     assert SqlFilter(" OR ".join(["a BETWEEN 1 AND 2"] * 500)).evaluate({"a": "2"}) is True
     assert SqlFilter(" OR ".join(["$or=1 AND or$=1 AND nor=1"] * 400)).evaluate({"$or": "1", "or$": "1", "nor": "1"}) is True
+
+
+def test_a_program_that_is_too_long_is_refused_before_it_is_parsed(monkeypatch):
+    parsed = []
+    monkeypatch.setattr(grammar, "_parser", lambda: parsed.append(1))
+    for word in ("OR", "and", "Or"):
+        with pytest.raises(FilterIllegal, match="4096 steps") as refused:
+            SqlFilter(f" {word} ".join(["a=1"] * 8_000))
+        assert refused.value.at > 0
+    assert parsed == []
+
+
+def test_words_that_make_no_steps_are_not_counted():
+    assert SqlFilter(" OR ".join(["a=1"] * 1_365)).evaluate({"a": "1"}) is True
+    with pytest.raises(FilterIllegal, match="4096 steps"):
+        SqlFilter(" OR ".join(["a=1"] * 1_367))
+    words = "AND OR " * 2_000
+    assert SqlFilter(f"a = '{words}' /* {words} */ OR b = 1 -- {words}").evaluate({"a": words, "b": "2"}) is True
+    assert SqlFilter(" OR ".join(["a BETWEEN 1 AND 2"] * 1_000)).evaluate({"a": "2"}) is True
+    assert SqlFilter(" OR ".join(["$or=1 AND or$=1 AND nor=1"] * 400)).evaluate({"$or": "1", "or$": "1", "nor": "1"}) is True
+
+
+def test_a_program_that_is_too_long_is_refused_before_it_is_parsed(monkeypatch):
+    parsed = []
+    monkeypatch.setattr(grammar, "_parser", lambda: parsed.append(1))
+    for word in ("OR", "and", "Or"):
+        with pytest.raises(FilterIllegal, match="4096 steps") as refused:
+            SqlFilter(f" {word} ".join(["a=1"] * 8_000))
+        assert refused.value.at > 0
+    assert parsed == []
+
+
+def test_words_that_make_no_steps_are_not_counted():
+    assert SqlFilter(" OR ".join(["a=1"] * 1_365)).evaluate({"a": "1"}) is True
+    with pytest.raises(FilterIllegal, match="4096 steps"):
+        SqlFilter(" OR ".join(["a=1"] * 1_367))
+    words = "AND OR " * 2_000
+    assert SqlFilter(f"a = '{words}' /* {words} */ OR b = 1 -- {words}").evaluate({"a": words, "b": "2"}) is True
+    assert SqlFilter(" OR ".join(["a BETWEEN 1 AND 2"] * 1_000)).evaluate({"a": "2"}) is True
+    assert SqlFilter(" OR ".join(["$or=1 AND or$=1 AND nor=1"] * 400)).evaluate({"$or": "1", "or$": "1", "nor": "1"}) is True

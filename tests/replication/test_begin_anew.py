@@ -4,8 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from rmq_store import MessageStore
-from tests.replication.pairs import caught_up, content_of, fill, joined, master, queues_of, same_log, same_queues, slave
+from rmq_store import MessageStore, promote
+from rmq_store.replication.anew import QueuesAnew
+from tests.images import take_image
+from tests.replication.pairs import SMALL, caught_up, content_of, fill, joined, master, queues_of, same_log, same_queues, slave
 from tests.replication.test_kills import Other
 from tests.soon import until
 
@@ -78,6 +80,28 @@ def test_a_slave_that_is_killed_in_between(tmp_path: Path, cycles: int) -> None:
         with slave(tmp_path / "s", m) as s:
             caught_up(s, m)
             same_queues(m, s)
+
+
+@pytest.mark.parametrize("then", ["promoted", "opened"])
+def test_a_slave_that_was_killed_before_it_removed_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, then: str) -> None:
+    monkeypatch.setattr(QueuesAnew, "_settle", lambda self: False)
+    with master(tmp_path / "m") as m, slave(tmp_path / "s", m, close_timeout_ms=100) as s:
+        joined(m)
+        anew(m)
+        anew(m, "U", after=1)
+        until(lambda: s.max_log_offset == m.max_log_offset, 20_000)
+        s.flush()
+        image = take_image(tmp_path / "s", tmp_path / "image")
+        expected = {topic: content_of(m, topic, 0) for topic in ("T", "U")}
+    monkeypatch.undo()
+    if then == "opened":
+        with slave(image, "127.0.0.1:1") as again:
+            assert again.wait_dispatched(30)
+    promote(image, **SMALL)
+    with MessageStore.open(image, **SMALL) as promoted:
+        assert {topic: content_of(promoted, topic, 0) for topic in ("T", "U")} == expected
+        assert expected["T"] == [(i, b"new %d" % i, "new") for i in range(3)]
+        assert promoted.put("U", b"next").queue_offset == 1
 
 
 def test_offsets_of_consumers_begin_anew(tmp_path: Path) -> None:

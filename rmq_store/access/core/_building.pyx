@@ -201,6 +201,7 @@ def make_dispatcher(StoreCore store not None, delays_ms, with_log):
         store.dispatcher.delay_ms[i] = delays_ms[i]
     store.dispatcher.delay_levels = <int> n
     store.dispatcher.light = store.options.enable_lmq and store.options.enable_multi_dispatch
+    store.dispatcher.mirrors = store.options.role == "slave" and not store.readonly
     store.log.durable_only = store.options.visibility == "durable" and not store.readonly
     store.dispatcher.queues_with_log, store.dispatcher.index_with_log = with_log
 
@@ -214,8 +215,9 @@ def queue_recovery(StoreCore store not None):
 
 
 def reserve_offsets(StoreCore store not None):
-    """The queue offsets of what waits for the confirm offset are taken."""
-    _check(dispatch_reserve(store.dispatcher, store.log.wrote), store.path)
+    """The queue offsets of what waits for the confirm offset are taken. A slave gives none away, and its queues may begin anew."""
+    if not store.dispatcher.mirrors:
+        _check(dispatch_reserve(store.dispatcher, store.log.wrote), store.path)
 
 
 def placeless(StoreCore store not None):
@@ -252,8 +254,8 @@ def bound_dispatch(StoreCore store not None, int64_t offset):
 
 
 def catch_up(StoreCore store not None, int64_t end, int64_t begin, bint filling):
-    """Dispatches from `begin` to `end`, or to the confirm offset, in this thread. filling: an entry that would leave a gap
-    is not made. Returns from where on a queue lacks entries then, 2^63 - 1: none does."""
+    """Dispatches from `begin` to `end`, or to the confirm offset, in this thread; on a slave to a queue that begins anew, which
+    is settled later (replication/anew.py). filling: an entry that would leave a gap is not made. Returns from where on a queue lacks entries then, 2^63 - 1: none does."""
     cdef int64_t lacking_from = 0
     cdef int rc
     end = min(end, rmq_load(&store.log.confirm))
