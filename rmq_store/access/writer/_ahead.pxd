@@ -15,7 +15,7 @@ cdef struct Ahead:
     Log *log
     int64_t wanted              # the log has to become durable up to here
     int64_t told                # the thread only: up to here sinks were signalled
-    Replicas *replicas          # the store's; `of` NULL: nobody waits for slaves
+    Replicas *replicas          # the store's; NULL: nobody here waits for slaves, as the network's sends
     int64_t replicate           # a slave has to acknowledge the log up to here
     int acks                    # at most so many slaves have to
     int watched                 # atomic: slaves may not have acknowledged all that is wanted; they wake `more` when they do

@@ -32,9 +32,12 @@ cdef void ahead_replicate(Ahead *a, int64_t end, int acks) noexcept nogil:
 cdef bint _replicas(Ahead *a) noexcept nogil:
     # Signals when slaves have acknowledged more, or never will: whoever waits looks how his put stands, and knows by himself
     # when it is late. True: there was something to do.
-    cdef int64_t wanted = rmq_load(&a.replicate)
-    cdef int64_t moves = rmq_load(&a.replicas.moves)
-    cdef bint found = a.pushed < wanted or moves != a.moves
+    cdef int64_t wanted, moves
+    cdef bint found
+    if a.replicas == NULL:
+        return False
+    wanted, moves = rmq_load(&a.replicate), rmq_load(&a.replicas.moves)
+    found = a.pushed < wanted or moves != a.moves
     if a.pushed < wanted:
         a.replicas.push(a.replicas.of, wanted)
         a.pushed = wanted
@@ -67,8 +70,8 @@ cdef void *_run(void *arg) noexcept nogil:
             continue
         rmq_publish32(&a.asleep, 1)
         rmq_fence()
-        if (rmq_load(&a.wanted) <= a.told and rmq_load(&a.replicate) <= a.pushed
-                and rmq_load(&a.replicas.moves) == a.moves and rmq_load32(&a.stop) == 0):
+        if (rmq_load(&a.wanted) <= a.told and rmq_load32(&a.stop) == 0
+                and (a.replicas == NULL or (rmq_load(&a.replicate) <= a.pushed and rmq_load(&a.replicas.moves) == a.moves))):
             rmq_event_wait(&a.more, ticket, -1)
         rmq_publish32(&a.asleep, 0)
     return NULL
@@ -76,9 +79,10 @@ cdef void *_run(void *arg) noexcept nogil:
 
 cdef int ahead_start(Ahead *a) noexcept nogil:
     cdef int rc
-    a.replicas.watched = &a.watched
-    rmq_fence()                 # who finds `more` finds the other
-    a.replicas.more = &a.more
+    if a.replicas != NULL:
+        a.replicas.watched = &a.watched
+        rmq_fence()             # who finds `more` finds the other
+        a.replicas.more = &a.more
     rc = rmq_thread_start(&a.thread, _run, a, b"rmq-ahead")
     a.running = rc == 0
     return rc
