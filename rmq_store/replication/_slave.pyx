@@ -95,6 +95,9 @@ cdef int _frame(Mirror *m) noexcept nogil:
     if m.received == 0 and row_start(log.row) < 0:      # this log has nothing yet, and begins where the master says
         if size == 0:
             m.in_from += HEAD
+            rmq_publish(&m.master_end, at)
+            if rmq_load32(&m.state) != STATE_FOLLOWS:
+                _follows(m)             # the master has nothing to send either
             return 0
         if at != log.position and _start_at(m, at) < 0:
             return -1

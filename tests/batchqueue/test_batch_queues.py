@@ -1,7 +1,5 @@
 """Batch queues: puts of inner batches, reads, ends after clean closes, kills and damage, cleaning, verification, backups."""
 import concurrent.futures
-import concurrent.futures
-import concurrent.futures
 import os
 import pickle
 import shutil
@@ -85,62 +83,6 @@ def test_tags_keys_and_sql(tmp_path: Path) -> None:
         assert [m.queue_offset for m in store.get("B", 0, 0, sql="n BETWEEN 2 AND 4")] == [2, 3, 4]
         with pytest.raises(errors.MessageIllegal, match="different tags"):
             store.put_inner_batch("B", [{"body": b"", "properties": {"TAGS": t}} for t in "ab"])
-
-
-def test_waiting_for_a_batch(tmp_path: Path) -> None:
-    with make(tmp_path / "s") as store:
-        assert not store.wait_for_message("B", 0, 0, 0)
-        first = store.put_inner_batch("B", [b"a", b"b"])
-        assert store.wait_for_message("B", 0, first.queue_offsets[1], 10)
-        waiter: concurrent.futures.Future[list[bytes]]
-        with concurrent.futures.ThreadPoolExecutor(1) as pool:
-            waiter = pool.submit(lambda: [bytes(m.body) for m in store.get("B", 0, 2, wait=10)])
-            store.put_inner_batch("B", [b"c", b"d"])
-            assert waiter.result(10) == [b"c", b"d"]
-        with pytest.raises(errors.MessageIllegal):
-            store.put("B", b"plain")            # the wait has not made it a queue of another kind
-
-
-def test_messages_of_a_batch_are_counted_by_their_own_properties(tmp_path: Path) -> None:
-    with make(tmp_path / "s") as store:
-        for i in range(100):
-            store.put_inner_batch("B", [{"body": b"x", "properties": {"n": str(k), "TAGS": f"t{i % 2}"}} for k in range(4)])
-        store.wait_dispatched()
-        store.offsets.commit("g", "B", 0, 5)
-        for sql, begin, end, count in (("n >= 2", 0, 400, 200), ("n >= 2", 3, 400, 199), ("n >= 2", 1, 3, 1),
-                                       ("n = 7", 0, 400, 0), ("n = 0", 0, 400, 100), ("n < 9", 399, 400, 1)):
-            counted = store.estimate_message_count("B", 0, begin, end, sql=sql)
-            assert (counted.messages, counted.exact) == (count, True), (sql, begin, end)
-        assert [row.matching for row in store.lag("g", sql="n >= 2")] == [198]
-        assert store.estimate_message_count("B", 0, 0, 400, tags="t1").messages == 200
-
-
-def test_waiting_for_a_batch(tmp_path: Path) -> None:
-    with make(tmp_path / "s") as store:
-        assert not store.wait_for_message("B", 0, 0, 0)
-        first = store.put_inner_batch("B", [b"a", b"b"])
-        assert store.wait_for_message("B", 0, first.queue_offsets[1], 10)
-        waiter: concurrent.futures.Future[list[bytes]]
-        with concurrent.futures.ThreadPoolExecutor(1) as pool:
-            waiter = pool.submit(lambda: [bytes(m.body) for m in store.get("B", 0, 2, wait=10)])
-            store.put_inner_batch("B", [b"c", b"d"])
-            assert waiter.result(10) == [b"c", b"d"]
-        with pytest.raises(errors.MessageIllegal):
-            store.put("B", b"plain")            # the wait has not made it a queue of another kind
-
-
-def test_messages_of_a_batch_are_counted_by_their_own_properties(tmp_path: Path) -> None:
-    with make(tmp_path / "s") as store:
-        for i in range(100):
-            store.put_inner_batch("B", [{"body": b"x", "properties": {"n": str(k), "TAGS": f"t{i % 2}"}} for k in range(4)])
-        store.wait_dispatched()
-        store.offsets.commit("g", "B", 0, 5)
-        for sql, begin, end, count in (("n >= 2", 0, 400, 200), ("n >= 2", 3, 400, 199), ("n >= 2", 1, 3, 1),
-                                       ("n = 7", 0, 400, 0), ("n = 0", 0, 400, 100), ("n < 9", 399, 400, 1)):
-            counted = store.estimate_message_count("B", 0, begin, end, sql=sql)
-            assert (counted.messages, counted.exact) == (count, True), (sql, begin, end)
-        assert [row.matching for row in store.lag("g", sql="n >= 2")] == [198]
-        assert store.estimate_message_count("B", 0, 0, 400, tags="t1").messages == 200
 
 
 def test_waiting_for_a_batch(tmp_path: Path) -> None:

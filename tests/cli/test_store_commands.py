@@ -140,7 +140,7 @@ def test_stat_watch_shows_growth(store, rmqstore, json_lines):
 def test_put_says_where_delayed_messages_are(store, rmqstore, monkeypatch):
     monkeypatch.setattr(sys, "stdin", _Stdin(b"later\n"))
     code, out, _ = rmqstore("put", store, "-t", "T", "-q", "1", "--delay-level", "3", *SMALL)
-    assert code == 0 and "stored 1 messages in SCHEDULE_TOPIC_XXXX, where they wait for T/1: queue offsets 0 to 0" in out
+    assert code == 0 and "stored 1 message in SCHEDULE_TOPIC_XXXX, where they wait for T/1: queue offsets 0 to 0" in out
 
 
 @pytest.mark.parametrize("whole", [(), ("--whole",)])
@@ -157,9 +157,9 @@ def test_put_reads_no_more_than_a_message_may_be(store, rmqstore, monkeypatch, w
     monkeypatch.setattr(sys, "stdin", _Stdin(b"x" * 65536 + b"\r\n" + b"y" * 65537 + b"\n"))
     code, _, err = rmqstore("put", store, "-t", "T", "-q", "7", *limits)
     assert code == 64 and "body size is 65537 bytes, the limit is 65536" in err
-    assert err.count("before that: stored 1 messages in T/7") == 1
+    assert err.count("before that: stored 1 message in T/7") == 1
     monkeypatch.setattr(sys, "stdin", _Stdin(b""))
-    assert "stored 1 messages" in rmqstore("put", store, "-t", "T", "-q", "8", "--whole", *limits)[1]
+    assert "stored 1 message" in rmqstore("put", store, "-t", "T", "-q", "8", "--whole", *limits)[1]
 
 
 def test_what_a_message_is_called_moves_no_terminal(store, rmqstore, monkeypatch):

@@ -72,7 +72,7 @@ def test_more_keys_than_the_limit_are_refused(store):
     store.put("T", b"x", keys="k4")
     store.wait_dispatched(10)
     for _ in range(2):
-        with pytest.raises(errors.StoreStateError, match="keys in the table of T is more than 4, the limit is 4: make a table"):
+        with pytest.raises(errors.StoreStateError, match="keys in the table of T is more than 4, the limit is 4: allow"):
             len(table)
     for keys_max in (0, 1.5, "x"):
         with pytest.raises(errors.ArgumentIllegal):

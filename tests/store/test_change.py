@@ -14,7 +14,8 @@ VALUES = {"store_host": "[::1]:1", "delay_levels": (1000, 2000), "retention_hour
 ELSEWHERE = {"signals", "guard_maps", "readonly", "follow", "commitlog_path", "commitlog_paths_readonly",
              "consumequeue_path", "index_path",
              "duplication_enabled", "record_crc_required", "put_hooks", "dispatchers", "role", "ha_listen", "ha_master",
-             "ha_master_broker"}
+             "ha_master_broker", "in_sync_replicas", "min_in_sync_replicas",
+             "all_ack_in_sync_state_set"}
 
 
 @pytest.fixture

@@ -130,9 +130,11 @@ def test_after_a_restart_by_id(tmp_path, mode, by):
                 getattr(store.transaction_by_id(name), decide)()
         assert sorted(bodies(store, "T")) == [b"commit", b"was committed"]
         assert [p.topic for p in store.transactions()] == ["T"]
-        for name in ("", "nobody", "7F00000100002A9F0000000000000001"):
+        for name in ("nobody", "7F00000100002A9F0000000000000001"):
             with pytest.raises(errors.TransactionUnknown):
                 store.transaction_by_id(name)
+        with pytest.raises(errors.ArgumentIllegal, match="id is ''"):
+            store.transaction_by_id("")
 
 
 def test_by_place_all_three_have_to_fit(tmp_path):

@@ -215,7 +215,8 @@ def queue_recovery(StoreCore store not None):
 
 
 def reserve_offsets(StoreCore store not None):
-    """The queue offsets of what waits for the confirm offset are taken. A slave gives none away, and its queues may begin anew."""
+    """The queue offsets of what waits for the confirm offset are taken. A slave gives none away, and its queues may begin
+    anew."""
     if not store.dispatcher.mirrors:
         _check(dispatch_reserve(store.dispatcher, store.log.wrote), store.path)
 
@@ -255,7 +256,8 @@ def bound_dispatch(StoreCore store not None, int64_t offset):
 
 def catch_up(StoreCore store not None, int64_t end, int64_t begin, bint filling):
     """Dispatches from `begin` to `end`, or to the confirm offset, in this thread; on a slave to a queue that begins anew, which
-    is settled later (replication/anew.py). filling: an entry that would leave a gap is not made. Returns from where on a queue lacks entries then, 2^63 - 1: none does."""
+    is settled later (replication/anew.py). filling: an entry that would leave a gap is not made. Returns from where on a
+    queue lacks entries then, 2^63 - 1: none does."""
     cdef int64_t lacking_from = 0
     cdef int rc
     end = min(end, rmq_load(&store.log.confirm))
