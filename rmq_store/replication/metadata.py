@@ -12,7 +12,6 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
 
 from rmq_store.base.io.files import ControlFiles
@@ -58,7 +57,7 @@ class Metadata:
         self._fast = Client(f"[{host}]:{port - 2}" if ":" in host else f"{host}:{port - 2}",
                             version=version) if port > 2 else None
         self._writing = threading.Lock()        # held while files change: stop() waits for that, and for no peer
-        self._wake = threading.Event()
+        self._wake, self._ended = threading.Event(), threading.Event()
         self._stopped = self._said_fine = False
         self._failed = ""
         self.copied_ms: int | None = None       # when all of it was last copied, ms since 1970
@@ -72,6 +71,7 @@ class Metadata:
         itself, and writes nothing."""
         with self._writing:
             self._stopped = True
+        self._ended.set()
         self._wake.set()
         for client in (self._client, self._fast):
             if client is not None:
@@ -151,8 +151,7 @@ class Metadata:
         while self._opened().max_log_offset < self._held_end:
             if time.monotonic() >= deadline:
                 return False
-            if self._wake.wait(LOOK_S):
-                self._wake.clear()
+            self._ended.wait(LOOK_S)
         return True
 
     def _asked(self, code: int) -> bytes | None:
@@ -176,8 +175,12 @@ class Metadata:
 
     def _ask(self, code: int) -> bytes:
         if code in FAST and self._fast is not None:
-            with suppress(ConnectionError):
+            try:
                 return self._fast.ask(code).body
+            except NoAnswer:
+                raise
+            except OSError:             # nobody listens there, or something else does
+                pass
         return self._client.ask(code).body
 
     # ---- what is done with the answers

@@ -1,10 +1,12 @@
 """What a slave copies of its master beside the log, and that a promoted slave continues with it."""
 import json
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -73,6 +75,33 @@ def test_topics_groups_and_offsets_are_copied(tmp_path: Path) -> None:
             assert s.topic_table.get("T") is None and s.topic_table.get("U")["readQueueNums"] == 1
             assert config(tmp_path / "s", "topics.json") == config(tmp_path / "m", "topics.json")
     assert config(tmp_path / "s", "consumerOffset.json")["offsetTable"] == {"T@G": {"1": 1}}
+
+
+def _closes(server: socket.socket) -> None:
+    """Takes what comes and ends it, until somebody shuts it down."""
+    with suppress(OSError):
+        while True:
+            with server.accept()[0] as came:
+                came.recv(1 << 16)          # or the close would be a reset, as where nobody listens
+
+
+def test_another_service_at_the_port_two_below(tmp_path: Path) -> None:
+    """The broker's own port is asked then."""
+    for attempt in range(20):
+        with socket.create_server(("127.0.0.1", 0)) as other, suppress(OSError), \
+                leader(tmp_path / f"m{attempt}", listen=f"127.0.0.1:{other.getsockname()[1] + 2}") as m:
+            assert m.fast_address is None
+            thread = threading.Thread(target=_closes, args=(other,))
+            thread.start()
+            try:
+                with follower(tmp_path / "s", m) as s:
+                    copied(s)
+                    assert s.topic_table.version() == m.store.topic_table.version() != {}
+            finally:
+                other.shutdown(socket.SHUT_RDWR)
+                thread.join()
+            return
+    pytest.fail("no port whose neighbour is free")
 
 
 def test_a_promoted_slave_delivers_no_delayed_message_again(tmp_path: Path) -> None:
