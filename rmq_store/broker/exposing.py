@@ -17,7 +17,7 @@ from rmq_store.broker.core import Core
 from rmq_store.broker.figures import Figures
 from rmq_store.broker.page import POLICY, page
 from rmq_store.errors import RmqStoreError
-from rmq_store.remoting.loop import address_text
+from rmq_store.remoting.client import address_text
 
 __all__ = ["Exposing"]
 

@@ -9,8 +9,8 @@ from typing import Any, Protocol
 
 from rmq_store.base.io.threads import start_thread
 from rmq_store.network._front import Front as NetworkThread
+from rmq_store.remoting.client import address_text
 from rmq_store.remoting.frame import Frame
-from rmq_store.remoting.loop import address_text
 from rmq_store.store import MessageStore
 
 __all__ = ["Front", "NativeFront"]

@@ -2,9 +2,7 @@
 and when a topic changes (RocketMQ: BrokerOuterAPI, BrokerController.registerBrokerAll)."""
 import json
 import logging
-import socket
 import threading
-import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -14,12 +12,12 @@ from rmq_store.broker.codes import RETRY
 from rmq_store.broker.core import Core
 from rmq_store.broker.topics import Topic, topic_problem
 from rmq_store.namesrv.routes import Broker as Entry
-from rmq_store.remoting.frame import Frame, decode, encode, frame_size
+from rmq_store.remoting.client import Client, address_text
+from rmq_store.remoting.frame import Frame
 
 __all__ = ["Registration", "advertised", "own_entry"]
 
 REGISTER, UNREGISTER = 103, 104
-TIMEOUT_S = 3.0
 log = logging.getLogger("rmq_store.broker")
 WILDCARDS = ("0.0.0.0", "::")
 
@@ -96,7 +94,7 @@ class Registration:
         registration."""
         self._learn = learn
         self._core, self._servers = core, servers
-        self._sockets: dict[tuple[str, int], socket.socket] = {}
+        self._clients: dict[tuple[str, int], Client] = {}
         self._changed = threading.Event()
         self._stopped = False
         self._failed: set[tuple[str, int]] = set()
@@ -114,22 +112,23 @@ class Registration:
     def _run(self) -> None:
         while not self._stopped:
             self._changed.clear()
-            masters = [answer.ext for server in self._servers if (answer := self._ask(server, self._register)) is not None]
+            masters = [answer.ext for server in self._servers
+                       if (answer := self._ask(server, REGISTER, self._register)) is not None]
             if self._learn is not None and masters and not self._stopped:
                 known = next((ext for ext in masters if ext.get("masterAddr")), masters[0])
                 self._learn(known.get("masterAddr", ""), known.get("haServerAddr", ""))
             self._changed.wait(self._core.options["registerNameServerPeriod"] / 1000)
         for server in self._servers:
-            self._ask(server, lambda: Frame(UNREGISTER, 2, self._who()))
-        for sock in self._sockets.values():
-            sock.close()
+            self._ask(server, UNREGISTER, lambda: (self._who(), b""))
+        for client in self._clients.values():
+            client.close()
 
     def _who(self) -> dict[str, str]:
         options = self._core.options
         return {"brokerName": options["brokerName"], "brokerAddr": self._core.address, "brokerId": str(self._core.broker_id),
                 "clusterName": options["brokerClusterName"]}
 
-    def _register(self) -> Frame:
+    def _register(self) -> tuple[dict[str, str], bytes]:
         table = self._core.topics.content()
         wrapper = {"dataVersion": table["dataVersion"], "topicConfigTable": table["topicConfigTable"]}
         if self._core.modern:
@@ -138,42 +137,20 @@ class Registration:
         body = json.dumps({"filterServerList": [], "topicConfigSerializeWrapper": wrapper}, separators=(",", ":")).encode()
         ext = self._who() | {"haServerAddr": ha_address(self._core), "compressed": "false",
                              "bodyCrc32": str(zlib.crc32(body) & 0x7FFFFFFF)}
-        return Frame(REGISTER, 1, ext, body, language="JAVA", version=self._core.version)
+        return ext, body
 
-    def _ask(self, server: tuple[str, int], make: Callable[[], Frame]) -> Frame | None:
+    def _ask(self, server: tuple[str, int], code: int, make: Callable[[], tuple[dict[str, str], bytes]]) -> Frame | None:
         """A server that does not answer is asked again in the next round; the log says so once."""
         try:
-            sock = self._sockets.get(server)
-            if sock is None:
-                sock = self._sockets[server] = socket.create_connection(server, timeout=TIMEOUT_S)
-            sock.sendall(encode(make()))
-            answer = _receive(sock)
-            if answer.code != 0:
-                raise OSError(f"it answers {answer.code}: {answer.remark}")
+            if server not in self._clients:
+                self._clients[server] = Client(address_text(server), version=self._core.version)
+            answer = self._clients[server].ask(code, *make())
             self._failed.discard(server)
             return answer
         except (OSError, ValueError) as error:
-            sock = self._sockets.pop(server, None)
-            if sock is not None:
-                sock.close()
+            if server in self._clients:
+                self._clients[server].cut()
             if server not in self._failed and not self._stopped:
                 self._failed.add(server)
                 log.warning("the name server %s:%d does not take the registration: %s", *server, error)
             return None
-
-
-def _receive(sock: socket.socket) -> Frame:
-    data = bytearray()
-    deadline = time.monotonic() + TIMEOUT_S
-    while True:
-        size = frame_size(data[:8])
-        if size and len(data) >= size:
-            frame = decode(data[:size])
-            if frame.flag & 1:
-                return frame
-            del data[:size]
-            continue
-        more = sock.recv(1 << 16)
-        if not more or time.monotonic() > deadline:
-            raise OSError("it closed the connection, or answers too slowly")
-        data += more

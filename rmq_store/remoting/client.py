@@ -7,7 +7,7 @@ import time
 
 from rmq_store.remoting.frame import RESPONSE, BadFrame, Frame, decode, encode, frame_size
 
-__all__ = ["Client", "NoAnswer", "split_address"]
+__all__ = ["Client", "NoAnswer", "address_text", "split_address"]
 
 TIMEOUT_S = 3.0
 READ = 1 << 16
@@ -27,6 +27,12 @@ def split_address(address: str) -> tuple[str, int]:
     if not colon or not host or not port.isdecimal() or not 0 < int(port) < 65536:
         raise ValueError(f"{address!r} is no address: give HOST:PORT")
     return host.strip("[]"), int(port)
+
+
+def address_text(address: tuple[str, int]) -> str:
+    """(host, port) as host:port, or [host]:port."""
+    host, port = address[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 class Client:

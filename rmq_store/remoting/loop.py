@@ -15,9 +15,10 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
+from rmq_store.remoting.client import address_text
 from rmq_store.remoting.frame import ONEWAY, RESPONSE, BadFrame, Frame, decode, encode, frame_size
 
-__all__ = ["Connection", "Loop", "address_text"]
+__all__ = ["Connection", "Loop"]
 
 CONNECTIONS_MAX = 1024
 BUFFERED_MAX = 64 << 20
@@ -31,12 +32,6 @@ READ = 1 << 16
 _ids = itertools.count(1)
 
 OnRequest = Callable[["Connection", Frame], Frame | None]
-
-
-def address_text(address: tuple[str, int]) -> str:
-    """(host, port) as host:port, or [host]:port."""
-    host, port = address[:2]
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 class Connection:

@@ -19,7 +19,7 @@ from rmq_store.base.io.threads import start_thread
 from rmq_store.config.upstream_json import int_keys, parse_json
 from rmq_store.errors import RmqStoreError, StoreClosed, StoreStateError
 from rmq_store.events import Event, emit
-from rmq_store.remoting.client import Client, NoAnswer, split_address
+from rmq_store.remoting.client import Client, NoAnswer, address_text, split_address
 from rmq_store.services.consumer.config_file import ConfigFile
 from rmq_store.services.timer.service import CHECK, copy_check
 
@@ -54,8 +54,7 @@ class Metadata:
         self._modes = ConfigFile(files, store.path, "messageRequestMode.json")
         self._metrics = ConfigFile(files, store.path, "timermetrics")
         self._client = Client(master, version=version)
-        self._fast = Client(f"[{host}]:{port - 2}" if ":" in host else f"{host}:{port - 2}",
-                            version=version) if port > 2 else None
+        self._fast = Client(address_text((host, port - 2)), version=version) if port > 2 else None
         self._writing = threading.Lock()        # held while files change: stop() waits for that, and for no peer
         self._wake, self._ended = threading.Event(), threading.Event()
         self._stopped = self._said_fine = False
