@@ -175,8 +175,7 @@ class StoreIsSlave(StoreStateError):
 
     def __str__(self) -> str:
         return (f"the store{_at(self.path)} is a slave of {self.master or 'a master'}, whose log must not get messages of its "
-                "own: "
-                "open it with role='slave' or with readonly=True, or make it a master with `rmqstore promote` "
+                "own: open it with role='slave' or with readonly=True, or make it a master with `rmqstore promote` "
                 "(rmq_store.promote)")
 
 
@@ -190,8 +189,7 @@ class NotASlave(StoreStateError):
 
     def __str__(self) -> str:
         return (f"the store{_at(self.path)} is not a slave's: {self.found}; if it was the slave of a Java broker, promote it "
-                "with "
-                "force (--force)")
+                "with force (--force)")
 
 
 class MasterAlive(StoreStateError):
@@ -204,10 +202,8 @@ class MasterAlive(StoreStateError):
 
     def __str__(self) -> str:
         return (f"the master of the store{_at(self.path)} still answers at {self.address}, and two masters take different "
-                "messages for "
-                "the same offsets: end the master first; with force (--force) the slave becomes a master all the same, and "
-                "you make sure "
-                "that nobody sends to the other one")
+                "messages for the same offsets: end the master first; with force (--force) the slave becomes a master all the "
+                "same, and you make sure that nobody sends to the other one")
 
 
 class StoreNotReadable(RmqStoreError):

@@ -64,8 +64,7 @@ def refuse_on_slave(core: Core) -> None:
     """Before a send changes anything. Raises Refused."""
     if core.is_slave:
         raise Refused(Code.SERVICE_NOT_AVAILABLE, f"{put_answer(PutStatus.SERVICE_NOT_AVAILABLE)[1]} The "
-                      f"broker[{core.address}] is a "
-                      "slave: send to the master")
+                      f"broker[{core.address}] is a slave: send to the master")
 
 
 class Sending:

@@ -126,14 +126,12 @@ cdef int64_t queue_read_batches(QueueTable *table, Queue *q, int64_t from_offset
             got = 0
             if at < end:
                 got = files_read(t.cache, f, out, min(count * BATCH_UNIT_SIZE, end - at), at)
-            n = 0
             if t.cache.following and got >= 0:
-                n = _there(t, s, from_offset, at, out, got // BATCH_UNIT_SIZE)
-                if n == 0:
+                got = _there(t, s, from_offset, at, out, got // BATCH_UNIT_SIZE) * BATCH_UNIT_SIZE
+                if got == 0:
                     if first == rmq_load(&f.first):
                         return 0
                     continue
-                got = n * BATCH_UNIT_SIZE
             n = 0
             if got >= BATCH_UNIT_SIZE and units_within(out, limit) and batch_base(out) <= from_offset:
                 n = units_fitting(out, got // BATCH_UNIT_SIZE, from_offset, limit, mend)
