@@ -22,14 +22,14 @@ from rmq_store.fields import Fields
 from rmq_store.services.cleaning import _clean
 from rmq_store.services.consumer.config_file import ConfigFile
 from rmq_store.services.consumer.room import Consuming
+from rmq_store.services.consumer.tables import OWN_TOPICS
 
 __all__ = ["RemovedQueues", "bound_removed", "expired_queues", "finish_removals", "is_system_topic", "remove_expired",
            "remove_mirrored", "remove_topics", "removed_queues"]
 
 FILE = "removedQueues.json"
 OFFSET_MAX, QUEUE_ID_MAX = (1 << 63) - 1, (1 << 31) - 1
-SYSTEM = frozenset(("SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC", "RMQ_SYS_TRACE_TOPIC",
-                    "TRANS_CHECK_MAX_TIME_TOPIC", "RMQ_SYS_SELF_TEST_TOPIC", "TBW102", "BenchmarkTest", "OFFSET_MOVED_EVENT"))
+SYSTEM = OWN_TOPICS | {"RMQ_SYS_SELF_TEST_TOPIC", "TBW102", "BenchmarkTest"}
 COUNTED = frozenset(("SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"))
 
 

@@ -18,15 +18,15 @@ from rmq_store.services.consumer.entries import check_fields, check_key, check_n
 from rmq_store.services.consumer.light_offsets import LMQ_PREFIX
 from rmq_store.services.consumer.offsets import next_version
 
-__all__ = ["CLEANUP_POLICIES", "PERM_READ", "PERM_WRITE", "QUEUE_TYPES", "GroupTable", "TopicTable", "batch_topics",
-           "cleanup_policy", "queue_type"]
+__all__ = ["CLEANUP_POLICIES", "OWN_TOPICS", "PERM_READ", "PERM_WRITE", "QUEUE_TYPES", "GroupTable", "TopicTable",
+           "batch_topics", "cleanup_policy", "queue_type"]
 
 PERM_READ, PERM_WRITE = 4, 2
 CLEANUP_POLICIES = "DELETE", "COMPACTION"       # CleanupPolicy
 QUEUE_TYPES = "SimpleCQ", "BatchCQ"             # CQType, without RocksDBCQ
 # Topics whose messages the store or a broker makes itself, or whose entries lead to records of other topics.
-_OWN = frozenset(("SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC",
-                  "TRANS_CHECK_MAX_TIME_TOPIC", "RMQ_SYS_TRACE_TOPIC", "OFFSET_MOVED_EVENT"))
+OWN_TOPICS = frozenset(("SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC",
+                        "TRANS_CHECK_MAX_TIME_TOPIC", "RMQ_SYS_TRACE_TOPIC", "OFFSET_MOVED_EVENT"))
 _OWN_PREFIXES = "rmq_sys_", "%RETRY%", "%DLQ%"
 
 
@@ -43,7 +43,7 @@ def plain_reason(name: str) -> str:
     """Why a topic can be no compaction topic and have no batch queues: str, empty where it can. RocketMQ does not ask."""
     if name.startswith(LMQ_PREFIX):
         return f"{name} is a light queue, whose entries lead to messages of other topics: use another topic"
-    if name in _OWN or name.startswith(_OWN_PREFIXES):
+    if name in OWN_TOPICS or name.startswith(_OWN_PREFIXES):
         return f"{name} is a topic of the store itself, which puts plain messages there, not all with keys: use another topic"
     return ""
 
