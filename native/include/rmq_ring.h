@@ -21,6 +21,7 @@ typedef struct rmq_ring rmq_ring;
 
 enum { RMQ_RING_SQPOLL = 1, RMQ_RING_IOPOLL = 2 };  /* wishes */
 enum { RMQ_RING_SLOTS = 2 };                        /* registered files at a time; the kernel keeps a deleted one's space */
+enum { RMQ_RING_TRY_S = 5 };                         /* what a try waits for the kernel's answer */
 enum { RMQ_RING_BLOCK = 4096 };                     /* direct writes begin and end at multiples of it */
 
 typedef struct rmq_ring_facts {
@@ -88,7 +89,8 @@ int rmq_ring_abandon(rmq_ring *r, rmq_flight *out);
 /* What a ring with these wishes and `memory` registered gets of the kernel: 0 or -errno. */
 int rmq_ring_look(const rmq_io *io, unsigned wishes, void *memory, size_t size, rmq_ring_facts *out);
 /* On a ring of its own, one write of a block out of `memory` to the beginning of fd, and, if synced is not NULL, a linked sync.
- * 0 or -errno of the ring or the write; *synced: 0 or -errno of the sync. */
+ * 0 or -errno of the ring or the write; *synced: 0 or -errno of the sync. -ETIMEDOUT: the kernel has not answered within
+ * RMQ_RING_TRY_S; a write may still read `memory`, which the kernel holds as long as it does. */
 int rmq_ring_try(const rmq_io *io, unsigned wishes, void *memory, size_t size, int fd, int durable, int *synced);
 
 /* pwrite of whole blocks (or RWF_DSYNC with durable != 0) for a direct descriptor: a short write continues from its last whole

@@ -26,6 +26,7 @@ enum { STATE_FLYING, STATE_AGAIN, STATE_DONE, STATE_FAILED };
 /* What holds a write and the sync behind it together: nothing; a link in the kernel; this code, which gives the sync later. */
 enum { CHAIN_NONE, CHAIN_LINKED, CHAIN_BY_HAND };
 enum { TRIES_MAX = 1000, BUFFERS_MAX = 64, SQPOLL_IDLE_MS = 50, DRAIN_ROUNDS = 1000, MEMORY_WAITS = 60 };
+enum { TRY_ROUNDS_SOON = 200 }; /* of a try: looks after 50 us each, before it looks once in a millisecond */
 static const size_t BUFFER_SIZE = (size_t)1 << 30; /* the kernel's largest */
 
 struct rmq_ring {
@@ -47,10 +48,12 @@ struct rmq_ring {
 
 static rmq_flight *flight(const rmq_ring *r, uint64_t number) { return &r->flights[number % r->capacity]; }
 
-static void pause_ms(int ms) {
-    struct timespec t = {0, ms * 1000000L};
+static void pause_us(long us) {
+    struct timespec t = {0, us * 1000L};
     nanosleep(&t, NULL);
 }
+
+static void pause_ms(int ms) { pause_us(ms * 1000L); }
 
 static void fail(rmq_ring *r, int error, int in_sync) {
     if (r->error == 0) {
@@ -358,7 +361,8 @@ unsigned rmq_ring_drain(rmq_ring *r) {
     for (int i = 0; r->busy > 0 && i < DRAIN_ROUNDS; i++) {
         uint64_t number;
         int result;
-        submit(r, 1);
+        submit(r, 0);
+        io_uring_get_events(&r->uring); /* no wait: it would have no end where the kernel does not answer */
         int some = 0;
         while (r->io->ring_reap(r->io->ctx, &r->uring, &number, &result) == 1) {
             r->busy--;
@@ -390,9 +394,24 @@ int rmq_ring_look(const rmq_io *io, unsigned wishes, void *memory, size_t size, 
     return 0;
 }
 
+/* Takes flights until none is left, or the time is over. 0 or -errno. */
+static int fly(rmq_ring *r, int *in_sync) {
+    const rmq_io *io = r->io;
+    int64_t until = io->mono_ns(io->ctx) + (int64_t)RMQ_RING_TRY_S * 1000000000;
+    for (int round = 0;; round++) {
+        rmq_flight done;
+        int rc = rmq_ring_turn(r, 0, in_sync);
+        while (rmq_ring_take(r, &done)) {
+        }
+        if (rc < 0 || rmq_ring_count(r) == 0) return rc;
+        if (io->mono_ns(io->ctx) >= until) return -ETIMEDOUT;
+        pause_us(round < TRY_ROUNDS_SOON ? 50 : 1000);
+        io_uring_get_events(&r->uring);
+    }
+}
+
 int rmq_ring_try(const rmq_io *io, unsigned wishes, void *memory, size_t size, int fd, int durable, int *synced) {
     rmq_ring *r;
-    rmq_flight done;
     int in_sync = 0, rc = rmq_ring_new(io, 4, wishes, 0, &r);
     if (rc < 0) return rc;
     rmq_ring_pool(r, memory, size, NULL, 0);
@@ -400,11 +419,7 @@ int rmq_ring_try(const rmq_io *io, unsigned wishes, void *memory, size_t size, i
     if (rc == 0) {
         rmq_ring_write(r, -1, fd, memory, RMQ_RING_BLOCK, 0, 1, NULL, durable, synced != NULL);
         if (synced != NULL) rmq_ring_sync(r, -1, fd, 2, NULL);
-        while (rc == 0 && rmq_ring_count(r) > 0) {
-            rc = rmq_ring_turn(r, 1, &in_sync);
-            while (rmq_ring_take(r, &done)) {
-            }
-        }
+        rc = fly(r, &in_sync);
         rmq_ring_drain(r);
     }
     rmq_ring_free(r);

@@ -281,6 +281,29 @@ static void drained_at_once(void) {
     end();
 }
 
+/* A kernel that never answers: a try says so, and does not wait for ever. */
+static int never(void *ctx, void *ring, uint64_t *tag, int *result) {
+    (void)ctx, (void)ring, (void)tag, (void)result;
+    return 0;
+}
+
+static int64_t second_by_second(void *ctx) {
+    static int64_t now;
+    (void)ctx;
+    return now += 1000000000;
+}
+
+static void not_answered(void) {
+    start();
+    rmq_io silent = *io;
+    silent.ring_reap = never;
+    silent.mono_ns = second_by_second;
+    int synced = 1, rc = rmq_ring_try(&silent, wishes, memory, (size_t)BLOCK * BLOCKS, file, 0, &synced);
+    CHECK(rc == -ETIMEDOUT && synced == 0);
+    CHECK(rmq_ring_try(io, wishes, memory, (size_t)BLOCK * BLOCKS, file, 0, &synced) == 0 && synced == 0);
+    end();
+}
+
 int main(int argc, char **argv) {
     limit_seconds(120);
     if (argc > 1) CHECK(chdir(argv[1]) == 0);
@@ -291,6 +314,9 @@ int main(int argc, char **argv) {
     wishes = RMQ_RING_SQPOLL;
     drained_at_once();
     every_answer();
+    not_answered();
+    wishes = 0;
+    not_answered();
     free(memory);
     return 0;
 }

@@ -1,6 +1,7 @@
 """What io_uring can do in a directory, found out by doing it. Control plane; the flush back end itself is _ring.pyx."""
 import os
 
+from libc.errno cimport ETIMEDOUT
 from libc.stdint cimport int64_t
 from libc.stdlib cimport free
 from libc.string cimport memset
@@ -48,7 +49,7 @@ def uring_probe(directory, IoTable io=None, *, int64_t buffer_bytes=1 << 20, bin
     "flags" (tuple of str: the set-up flags that were taken).
 
     "buffers" and "files" are wishes: the back end continues without. Raises nothing but MemoryError and TypeError. Takes some
-    milliseconds (two syncs). Thread-safety: any thread.
+    milliseconds (two syncs); a kernel that answers nothing has 5 s (ETIMEDOUT). Thread-safety: any thread.
     """
     steps = dict.fromkeys(("setup", "buffers", "files", "file", "write", "sync", "direct", "direct_write", "direct_sync",
                            "direct_durable", "align"))
@@ -88,6 +89,8 @@ def uring_probe(directory, IoTable io=None, *, int64_t buffer_bytes=1 << 20, bin
             with nogil:
                 rc = ring_try(calls, wishes, memory.at, memory.size, fd, False, &synced)
             steps["write"] = -rc
+            if rc == -ETIMEDOUT:
+                return steps            # nor would it answer the others
             if rc == 0:
                 steps["sync"] = -synced
         rc = calls.direct_align(calls.ctx, fd)
