@@ -22,7 +22,7 @@ from rmq_store.errors import ConfigError, RmqStoreError, StoreLocked, StoreRefus
 from rmq_store.log.recovery.copying import copy_store
 from rmq_store.log.recovery.lockfile import holder, in_use
 from rmq_store.log.recovery.places import Places
-from rmq_store.services.integrity.verification import chosen_options
+from rmq_store.services.integrity.choosing import chosen_options
 from rmq_store.status import GetStatus
 from rmq_store.store import MessageStore
 

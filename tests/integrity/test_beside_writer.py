@@ -1,5 +1,6 @@
 """Verify and scrub beside a process that puts, rolls files and cleans: what is on its way is no finding."""
 import collections
+import shutil
 import subprocess
 import sys
 import threading
@@ -7,6 +8,8 @@ import threading
 import pytest
 
 from rmq_store import MessageStore, scrub, verify
+from rmq_store.services.backup.source import Source
+from rmq_store.services.integrity.verification import Verification
 
 SMALL = {"segment_size_bytes": 1 << 16, "consumequeue_file_size_bytes": 4000, "index_slots": 50, "index_entries_max": 100,
          "manifest_interval_ms": 20}
@@ -90,3 +93,32 @@ def test_what_is_being_written_is_not_said_to_be_cut(tmp_path):
         notes = [f.detail for f in verify(tmp_path / "s") if f.kind == "not_closed"]
         assert notes == ["the store is open for writing: its end moves during the check",
                          "there are bytes after the end of the data: a writer is writing them"]
+
+
+@pytest.fixture
+def arrives(tmp_path):
+    """A store without a file, and a function that brings the files of one that was written."""
+    with MessageStore.open(tmp_path / "full", **SMALL) as store:
+        for n in range(300):
+            store.put("T", bytes(900), queue_id=n % 2, keys=f"k{n}")
+        store.wait_dispatched(10)
+    (tmp_path / "s" / "commitlog").mkdir(parents=True)
+    return tmp_path / "s", lambda: shutil.copytree(tmp_path / "full", tmp_path / "s", dirs_exist_ok=True)
+
+
+@pytest.mark.parametrize("look_at", [lambda v: v.load(), lambda v: v.log_files()], ids=["verify", "scrub"])
+def test_the_first_files_of_a_store_tell_their_sizes_also_after_the_look_began(arrives, look_at):
+    """A look that began when a store had no file took the default sizes, and called the first files of its writer corrupt."""
+    root, bring = arrives
+    with Verification(root, {}) as looking:
+        bring()
+        assert list(look_at(looking)) == []
+        assert looking.options.segment_size_bytes == SMALL["segment_size_bytes"] and len(looking.starts) > 3
+        assert list(looking.run(True, lambda size: None, lambda *_: None)) == []
+
+
+def test_a_backup_of_a_path_that_began_before_the_first_files(arrives):
+    root, bring = arrives
+    source = Source(root)
+    bring()
+    assert sum(len(block.offsets) for block in source.blocks(0)) == 300

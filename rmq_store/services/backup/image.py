@@ -75,6 +75,7 @@ class Image:
         if self.live:
             set_abort(self.files, self.to, self.source.options.compat)
         self._sync_dirs()
+        self.source.look_again()
 
     def _copy(self, source: str, name: str, stop: int | None = None) -> os.stat_result:
         about = copy_file(self.io, source, os.path.join(self.to, name), stop, self._count)

@@ -20,7 +20,7 @@ from rmq_store.log.recovery.directories import files_missing, known_end, look_fo
 from rmq_store.log.recovery.places import Places
 from rmq_store.log.recovery.recover import load_names
 from rmq_store.log.recovery.versions import other_version, refusal
-from rmq_store.services.integrity.verification import chosen_options
+from rmq_store.services.integrity.choosing import chosen_options, told_since
 
 __all__ = ["Block", "LogPart", "Source", "parts_of"]
 
@@ -99,6 +99,7 @@ class Source:
     gone: bytes of its log that were cleaned while `blocks` came to them."""
 
     def __init__(self, path: Any, options: dict[str, Any] | None = None) -> None:
+        self._asked: dict[str, Any] | None = options or {}
         self.root, self.options = chosen_options(path, options or {})
         self.places = Places(self.root, self.options)
         self.root = os.path.realpath(self.root)
@@ -109,7 +110,15 @@ class Source:
         """Of a store whose options are known."""
         self = cls.__new__(cls)
         self.root, self.options, self.places, self.gone = root, options, Places(root, options), 0
+        self._asked = None
         return self
+
+    def look_again(self) -> bool:
+        """Takes sizes that files tell by now: a writer made the first of their kind after this look began. Whether there are
+        any."""
+        options = None if self._asked is None else told_since(self.root, self._asked, self.options)
+        self.options = options or self.options
+        return options is not None
 
     def has(self, path: str) -> bool:
         """Whether `path` is a directory of this store, or would lie in one."""
@@ -118,7 +127,12 @@ class Source:
         return any(os.path.commonpath([place, there]) == place for place in map(os.path.realpath, own))
 
     def parts(self) -> list[LogPart]:
-        return parts_of(self.places, self.options)
+        try:
+            return parts_of(self.places, self.options)
+        except StoreRefusesToLoad:
+            if not self.look_again():
+                raise
+            return self.parts()
 
     def begin(self) -> int:
         """Log offset of the first byte there is; 0 of an empty log."""

@@ -1,9 +1,10 @@
 """What verification and scrubbing tell: one record a fault, fit for programs. Pure data."""
+from collections.abc import Iterable, Iterator
 from typing import Any, Literal
 
 from rmq_store.fields import NamedTuple
 
-__all__ = ["KINDS", "SEVERITY", "Finding", "Kind", "Severity"]
+__all__ = ["KINDS", "SEVERITY", "Finding", "Kind", "Severity", "merged"]
 
 Severity = Literal["corrupt", "finding", "note"]
 
@@ -80,3 +81,21 @@ class Finding(NamedTuple):
         queue = "" if self.topic is None else f" {self.topic}/{self.queue_id}[{self.queue_offset}]"
         times = "" if self.count == 1 else f" ({self.count} in a row)"
         return f"{self.severity}: {self.kind} {self.path}{where}{queue}: {self.detail}{times}"
+
+
+def merged(findings: Iterable[Finding]) -> Iterator[Finding]:
+    """Many of a kind in a row of one queue as one finding that counts them."""
+    open_rows: dict[tuple[str, str | None, int | None], Finding] = {}
+    for f in findings:
+        if f.queue_offset is None or f.severity == "corrupt":
+            yield f
+            continue
+        key = (f.kind, f.topic, f.queue_id)
+        row = open_rows.get(key)
+        if row is not None and row.queue_offset is not None and row.queue_offset + row.count == f.queue_offset:
+            open_rows[key] = row._replace(count=row.count + f.count)
+        else:
+            if row is not None:
+                yield row
+            open_rows[key] = f
+    yield from open_rows.values()

@@ -32,10 +32,11 @@ from rmq_store.log.recovery.salvage import DIRECTORY as SALVAGE
 from rmq_store.log.recovery.salvage import keep, offset_of
 from rmq_store.log.recovery.versions import refusal
 from rmq_store.services.integrity import bridging, manifest, replacing
+from rmq_store.services.integrity.choosing import chosen_options
 from rmq_store.services.integrity.findings import Finding
 from rmq_store.services.integrity.sealing import pacer
 from rmq_store.services.integrity.undoing import Journal
-from rmq_store.services.integrity.verification import Verification, chosen_options
+from rmq_store.services.integrity.verification import Verification
 
 __all__ = ["RepairResult", "Step", "repair"]
 

@@ -17,7 +17,7 @@ from rmq_store.log.recovery.places import Places
 from rmq_store.log.recovery.salvage import DIRECTORY as SALVAGE
 from rmq_store.log.recovery.salvage import offset_of
 from rmq_store.services.integrity import replacing
-from rmq_store.services.integrity.verification import chosen_options
+from rmq_store.services.integrity.choosing import chosen_options
 
 __all__ = ["Journal", "undo"]
 

@@ -12,11 +12,10 @@ from rmq_store.base.io._io import IoTable
 from rmq_store.base.io.files import ControlFiles, open_regular
 from rmq_store.codec._layout import CHECKPOINT_SIZE
 from rmq_store.codec.layout import CHECKPOINT, get64
-from rmq_store.config.load import Options, resolve
 from rmq_store.config.values import index_file_size
 from rmq_store.errors import CorruptionError
 from rmq_store.log.recovery.lockfile import in_use
-from rmq_store.log.recovery.places import Places, infer_sizes, need_store, root_of
+from rmq_store.log.recovery.places import Places
 from rmq_store.log.recovery.recover import OFFSET_MAX
 from rmq_store.log.recovery.versions import code_text, other_version
 from rmq_store.queues.consumequeue._owner import QueueTableOwner
@@ -29,28 +28,20 @@ from rmq_store.services.delay.service import delay_offsets
 from rmq_store.services.integrity import manifest
 from rmq_store.services.integrity._check import Checker
 from rmq_store.services.integrity.again import confirmed
+from rmq_store.services.integrity.choosing import chosen_options, told_since
 from rmq_store.services.integrity.compacted import compaction_findings
-from rmq_store.services.integrity.findings import SEVERITY, Finding
+from rmq_store.services.integrity.findings import SEVERITY, Finding, merged
 from rmq_store.services.integrity.rows import files_in, missing_directory, missing_log, row_findings, twice_findings
 from rmq_store.services.integrity.sealing import pacer
 from rmq_store.services.integrity.timing import timer_findings
 
-__all__ = ["Verification", "chosen_options", "verify"]
+__all__ = ["Verification", "verify"]
 
 PIECE = 16 << 20                # of the log, looked at between two reports of progress
 Progress = Callable[[str, int, int], None]      # (what, done, of how many)
 Note = tuple[str, int, int, int, int, str | None, int]      # of the checker: kind, offset, three numbers, topic, queue id
 
 _INDEX_NAME = re.compile(r"[0-9]{17}").fullmatch
-
-
-def chosen_options(path: Any, options: dict[str, Any]) -> tuple[str, Options]:
-    """The root and the options of a store that is only looked at, sizes taken from its files. Raises ConfigError, OSError."""
-    root = root_of(path)
-    keywords = dict(options)
-    chosen = resolve(keywords.pop("profile", None), keywords | {"readonly": True}, root, config=keywords.pop("config", None))
-    need_store(Places(root, chosen))
-    return root, chosen.inferred(infer_sizes(root, chosen))
 
 
 def verify(path: Any, *, manifests: bool = True, files_only: bool = False, bytes_per_s: int | None = None,
@@ -111,8 +102,8 @@ class Verification:
     def run(self, manifests: bool, pace: manifest.Pace, progress: Progress) -> Iterator[Finding]:
         """Every finding, in the order log files, log, queues, index, manifests."""
         yield from confirmed(self, self.load())
-        yield from self.merged(confirmed(self, self._walk_log(pace, progress)))
-        yield from self.merged(confirmed(self, self._walk_queues(progress)))
+        yield from merged(confirmed(self, self._walk_log(pace, progress)))
+        yield from merged(confirmed(self, self._walk_queues(progress)))
         yield from confirmed(self, self._walk_index(progress))
         yield from compaction_findings(self.files, self.root, self.options)
         yield from timer_findings(self.files, self.root)
@@ -123,6 +114,20 @@ class Verification:
 
     def load(self) -> Iterator[Finding]:
         """Opens what there is; yields what is wrong with files as such."""
+        while True:
+            found = list(self._load())
+            if not self._told_since():
+                yield from found
+                return
+
+    def _told_since(self) -> bool:
+        options = told_since(self.root, self.asked, self.options)
+        self.options = options or self.options
+        return options is not None
+
+    def _load(self) -> Iterator[Finding]:
+        self.__exit__()
+        self.index_names = []
         self._read_checkpoint()         # before the log: it never is ahead of that
         if not self.clean:
             self.live = in_use(self.root)
@@ -166,6 +171,8 @@ class Verification:
         said: list[Finding] = []
         while True:
             found = list(self._log_files())
+            if found and self._told_since():
+                continue
             gaps = [f for f in found if f.kind == "log_gap"]
             if gaps in ([], said):
                 return found
@@ -479,22 +486,3 @@ class Verification:
                                         detail=f"CRC-32C of these {size} bytes was {expected:#010x} when the file was sealed")
         finally:
             self.files.close(fd)
-
-    # ---- many of a kind in a row are one finding
-
-    @staticmethod
-    def merged(findings: Iterator[Finding]) -> Iterator[Finding]:
-        open_rows: dict[tuple[str, str | None, int | None], Finding] = {}
-        for f in findings:
-            if f.queue_offset is None or f.severity == "corrupt":
-                yield f
-                continue
-            key = (f.kind, f.topic, f.queue_id)
-            row = open_rows.get(key)
-            if row is not None and row.queue_offset is not None and row.queue_offset + row.count == f.queue_offset:
-                open_rows[key] = row._replace(count=row.count + f.count)
-            else:
-                if row is not None:
-                    yield row
-                open_rows[key] = f
-        yield from open_rows.values()

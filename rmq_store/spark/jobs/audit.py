@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import Any
 
 from rmq_store.codec.bad import FINDINGS
-from rmq_store.services.integrity.findings import SEVERITY, Finding
+from rmq_store.services.integrity.findings import SEVERITY, Finding, merged
 from rmq_store.services.integrity.verification import Verification
 from rmq_store.spark.arrow import open_if_there
 from rmq_store.spark.jobs import cross
@@ -127,7 +127,7 @@ def audit(spark: Any, path: Any, cross_check: bool = True, store: dict[str, Any]
             list(v.load())
             report.findings.append(v.unindexed(sum(n for _, n in counts), min(counts)[0]))
     report.findings.sort(key=lambda f: (f.path, f.queue_offset or 0, f.offset or 0, f.kind))
-    report.findings = list(Verification.merged(iter(report.findings)))
+    report.findings = list(merged(report.findings))
     return report
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from rmq_store.services.integrity import manifest
 from rmq_store.services.integrity.again import confirmed
-from rmq_store.services.integrity.findings import Finding
+from rmq_store.services.integrity.findings import Finding, merged
 from rmq_store.services.integrity.verification import Verification
 from rmq_store.spark.arrow import open_if_there
 from rmq_store.spark.options import ReadOptions
@@ -58,7 +58,7 @@ def check(part: list[Any], options: ReadOptions, store: dict[str, Any]) -> tuple
         about_files = list(confirmed(v, v.load()))
         if kind == "store":
             return [*about_files, *v.tail_findings(end), *v.checkpoint_findings()], 0, 0
-        found = list(v.merged(confirmed(v, _findings(v, kind, what, options))))
+        found = list(merged(confirmed(v, _findings(v, kind, what, options))))
         assert v.checker is not None
         return found, v.checker.unindexed, v.checker.first_unindexed
 
