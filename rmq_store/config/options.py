@@ -133,8 +133,8 @@ OPTIONS: tuple[Option, ...] = (
             "given. `sync_master`: a put also waits until a slave has its message. `slave`: the store follows ha_master, "
             "serves reads and refuses puts.",
             {"brokerRole": {"async_master": "master", "sync_master": "sync_master", "slave": "slave"}}),
-    Option("ha_listen", "listen", None, "Master: the address on which slaves connect. A port alone means that port of "
-           "127.0.0.1; port 0 chooses a free port.", upstream={"haListenPort": None}, none="no slave can connect"),
+    Option("ha_listen", "listen", None, "The address on which slaves connect, also those of a slave. A port alone means that "
+           "port of 127.0.0.1; port 0 chooses a free port.", upstream={"haListenPort": None}, none="no slave can connect"),
     Option("ha_master", "peer", None, "Slave: the address on which the master listens for slaves.",
            upstream={"haMasterAddress": None}, none="the store has no master"),
     Option("ha_master_broker", "peer", None, "Slave: the address of the master's broker, from which the slave copies topics, "

@@ -53,13 +53,13 @@ class Replica(NamedTuple):
 class ReplicationState(NamedTuple):
     """The part of a store in replication.
 
-    role: "master", "sync_master" or "slave". address: where a master listens for slaves, "ip:port", None: nowhere. master: the
-    address that a slave follows, None for a master. state of a slave: "waits" for a connection, "compares" its log with the
-    master's, "follows" it, "refused" because the logs differ, "stalled" because what comes cannot be stored now (a full disk, a
-    wrong checksum; the slave tries again), or "failed" because a write or a sync failed; "" for a master. master_offset: where
-    the master's log ends, as far as a slave has heard. received_bytes: by a slave, since it was opened. sent_bytes: by a
-    master, to all slaves. broker: the address of the broker from which a slave copies topics, groups and offsets, None: nobody
-    named one. copied_ms: when it last copied them, ms since 1970, None: not yet.
+    role: "master", "sync_master" or "slave". address: where this store listens for slaves, "ip:port", None: nowhere. master:
+    the address that a slave follows, None for a master. state of a slave: "waits" for a connection, "compares" its log with
+    the master's, "follows" it, "refused" because the logs differ, "stalled" because what comes cannot be stored now (a full
+    disk, a wrong checksum; the slave tries again), or "failed" because a write or a sync failed; "" for a master.
+    master_offset: where the master's log ends, as far as a slave has heard. received_bytes: by a slave, since it was opened.
+    sent_bytes: to all slaves of this store. broker: the address of the broker from which a slave copies topics, groups and
+    offsets, None: nobody named one. copied_ms: when it last copied them, ms since 1970, None: not yet.
     """
 
     role: str
@@ -98,13 +98,13 @@ class Replication:
     def start(self, store: "StoreWait", options: Options, files: ControlFiles, *, later: bool = False) -> None:
         """The store has this object before its threads run, so that an open that is interrupted here can end them. later: a
         slave waits for `follow`. Raises OSError if the address cannot be had."""
+        if options.ha_listen is not None:       # a slave has slaves as well: what it has appended, it sends
+            self.master = Master(store, options)
+            emit(Event.REPLICATION_LISTENS, path=store.path, address=self.master.address)
         if options.role == "slave":
             self._anew = QueuesAnew(store)
             if not later:
                 self.follow(store, options, files, options.ha_master, options.ha_master_broker)
-        elif options.ha_listen is not None:
-            self.master = Master(store, options)
-            emit(Event.REPLICATION_LISTENS, path=store.path, address=self.master.address)
 
     def follow(self, store: "StoreWait", options: Options, files: ControlFiles, master: str, broker: str | None) -> None:
         """A slave follows this master from now on, and copies the metadata of its broker, if that is known. The directory is

@@ -10,7 +10,7 @@ import pytest
 
 from rmq_store import MessageStore
 from tests.interop import jvm, ours
-from tests.replication.pairs import SMALL, fill, master, slave
+from tests.replication.pairs import SMALL, fill, master, same_log, slave
 from tests.soon import until
 
 pytestmark = pytest.mark.slow
@@ -108,4 +108,44 @@ def test_our_slave_of_a_real_master(version: str, java: list[jvm.JavaStore], tmp
             if put["queueOffset"] >= s.min_offset(put["topic"], put["queueId"]):
                 (message,) = s.get(put["topic"], put["queueId"], put["queueOffset"], 1)
                 assert bytes(message.body).hex() == put["body"]
+    j.ask("close", theirs)
+
+
+@pytest.mark.parametrize("version", ["4.9.8", "5.3.3"])
+def test_a_real_slave_of_our_slave_of_a_real_master(version: str, java: list[jvm.JavaStore], tmp_path: Path) -> None:
+    (j,) = (j for j in java if j.version == version)
+    first, mine, last, port = tmp_path / "a", tmp_path / "b", tmp_path / "c", free_port()
+    j.ask("open", first, *FILES, f"haListenPort={port}")
+    j.ask("append", first, tmp_path / "puts0", 60, 1)
+    with slave(mine, f"127.0.0.1:{port}", compat=j.compat, ha_listen="127.0.0.1:0") as s:
+        until(lambda: s.max_log_offset == j.ask("end", first)["end"], LOOKS)
+        j.ask("open", last, *FILES, "brokerRole=SLAVE")
+        j.ask("follow", last, s.replication().address)
+        until(lambda: java_end(j, last) == s.max_log_offset, LOOKS)
+        for seed in range(2, 5):
+            j.ask("append", first, tmp_path / f"puts{seed}", 150, seed)
+            end = j.ask("end", first)["end"]
+            until(lambda end=end: java_end(j, last) == end, LOOKS)
+        begin = min(int(p.name) for p in (last / "commitlog").iterdir())
+        assert end - begin > 2 * SEGMENT
+        assert log_bytes(first, begin, end) == log_bytes(mine, begin, end) == log_bytes(last, begin, end)
+    j.ask("close", last)
+    j.ask("close", first)
+
+
+@pytest.mark.parametrize("version", ["4.9.8", "5.3.3"])
+def test_our_slave_of_a_real_slave_of_our_master(version: str, java: list[jvm.JavaStore], tmp_path: Path) -> None:
+    (j,) = (j for j in java if j.version == version)
+    theirs, port = tmp_path / "b", free_port()
+    with master(tmp_path / "a", compat=j.compat) as m:
+        fill(m, 100)
+        j.ask("open", theirs, *FILES, "brokerRole=SLAVE", f"haListenPort={port}")
+        j.ask("follow", theirs, m.replication().address)
+        until(lambda: java_end(j, theirs) == m.max_log_offset, LOOKS)
+        with slave(tmp_path / "c", f"127.0.0.1:{port}", compat=j.compat) as s:
+            until(lambda: s.max_log_offset == m.max_log_offset, LOOKS)
+            for seed in range(3):
+                fill(m, 150, seed)
+                until(lambda: s.max_log_offset == m.max_log_offset, LOOKS)
+            same_log(m, s)
     j.ask("close", theirs)
