@@ -58,7 +58,7 @@ test-interop:
 	tools/bootstrap --dev
 	$(PYTHON) -m pytest -m interop $(ARGS)
 
-# RocketMQ's own integration tests against three brokers of ours; java and mvn; a quarter of an hour.
+# RocketMQ's own integration tests against three brokers of ours, then against three of Java; java and mvn; half an hour.
 test-conformance:
 	tools/bootstrap --dev
 	$(PYTHON) -m pytest -m "" tests/conformance -s $(ARGS)

@@ -102,14 +102,14 @@ rmq_prepare_clients() { # $1: version; the same for clients and mqadmin
             --add-opens=java.base/java.lang=ALL-UNNAMED "-Duser.home=$rmq_cache/home" -cp "$cls:$lib/*")
 }
 
-rmq_prepare_conformance() { # the same for RocketMQ's own integration tests
+rmq_prepare_conformance() { # the same for RocketMQ's own integration tests, with these classes of ours before theirs
   local ver=5.5.0 lib cls sources
   rmq_find_java
   lib="$rmq_cache/lib-conformance-$ver"
   [ -f "$lib/.complete" ] ||
     rmq_fetch_jars "$rmq_here/conformance/pom.xml" rocketmq.version "$ver" "$lib" rocketmq-test
-  sources=("$rmq_here"/conformance/{Conformance,org/apache/rocketmq/test/base/BaseConf}.java)
-  cls="$(rmq_classes "conformance-$ver" "${sources[@]}")"
+  sources=("${@/#/$rmq_here/conformance/}")
+  cls="$(rmq_classes "conformance-$#-$ver" "${sources[@]}")"
   rmq_compile "$lib" "$cls" "${sources[@]}"
   JAVA_CMD=(java --add-opens=java.base/java.nio=ALL-UNNAMED --add-opens=java.base/sun.nio.ch=ALL-UNNAMED
             --add-opens=java.base/jdk.internal.ref=ALL-UNNAMED --add-opens=java.base/java.lang=ALL-UNNAMED
