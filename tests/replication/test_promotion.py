@@ -10,6 +10,7 @@ import pytest
 
 from rmq_store import Broker, MessageStore, promote, restore
 from rmq_store.base.io._io import ProbeIo
+from rmq_store.config.upstream_json import parse_json
 from rmq_store.errors import MasterAlive, NotASlave, RmqStoreError, StoreLocked
 from rmq_store.replication.mark import read_mark
 from rmq_store.services.integrity.repair import repair
@@ -92,6 +93,22 @@ def test_the_broker_of_the_master_is_asked_too(tmp_path: Path) -> None:
             pass
         with pytest.raises(MasterAlive, match=broker.address):
             promote(tmp_path / "s", **SMALL)
+
+
+def test_what_names_no_queue_keeps_nobody_from_promoting(left: tuple[Path, str]) -> None:
+    """A slave copies what its master has, and a master's files may hold anything."""
+    path, _ = left
+    config = path / "config"
+    odd = '"T0@G":{-1:5,99999999999:5,0:10000},"T0":{0:500},"@":{0:500},"T0@G@H":{0:500},"T1@G":{1:2}'
+    (config / "consumerOffset.json").write_text('{"offsetTable":{%s}}' % odd)
+    (config / "delayOffset.json").write_text('{"offsetTable":{-5:1,0:2,1:7,2:-3,99999999999:4}}')
+    done = promote(path, **SMALL, **DELAYS)
+    assert [found[:4] for found in done.moved] == [("G", "T0", 0, 10_000)]
+    found = parse_json((config / "consumerOffset.json").read_text())["offsetTable"]
+    assert found["T0@G"]["-1"] == found["T0@G"]["99999999999"] == 5
+    assert parse_json((config / "delayOffset.json").read_text())["offsetTable"] == {
+        "-5": 1, "0": 2, "1": 1, "2": 0, "99999999999": 4}
+    promoted_well(path)
 
 
 @pytest.mark.parametrize("step", [11, pytest.param(1, marks=pytest.mark.slow)])
