@@ -19,7 +19,7 @@ from rmq_store.fields import NamedTuple
 from rmq_store.replication._master import Master
 from rmq_store.replication._slave import Slave
 from rmq_store.replication.anew import QueuesAnew
-from rmq_store.replication.mark import Mark, read_mark, write_mark
+from rmq_store.replication.mark import Mark, refuse_as_slave, write_mark
 
 if TYPE_CHECKING:
     from rmq_store.access.waiting._wait import StoreWait
@@ -109,14 +109,14 @@ class Replication:
     def follow(self, store: "StoreWait", options: Options, files: ControlFiles, master: str, broker: str | None) -> None:
         """A slave follows this master from now on, and copies the metadata of its broker, if that is known. The directory is
         marked as a slave's first. Where the addresses are those of before, nothing changes. Raises OSError, ValueError,
-        StoreClosed, CorruptionError."""
+        StoreClosed, NotASlave, CorruptionError."""
         with self._following:
             if self._stopped:
                 raise StoreClosed(self._path)
-            mark = read_mark(self._path)
+            mark = refuse_as_slave(self._path)
             known = Mark("slave", master, broker or "", 0)
             if mark is None or mark._replace(since_ms=0) != known:
-                since = mark.since_ms if mark is not None and mark.role == "slave" else files.wall_ms()
+                since = mark.since_ms if mark is not None else files.wall_ms()
                 write_mark(files, self._path, known._replace(since_ms=since))
             self._wanted = master
             first = self.slave is None and broker is not None and self.metadata is None

@@ -87,6 +87,32 @@ def test_what_is_refused(left: tuple[Path, str], tmp_path: Path) -> None:
     promoted_well(path)
 
 
+def test_an_old_configuration_ends_no_promotion(left: tuple[Path, str], tmp_path: Path) -> None:
+    """Neither that of a store nor that of a broker, whether it names the master or asks a name server; nothing is changed. A
+    backup of the promoted store can become its slave, and it itself can once somebody has said so."""
+    path, address = left
+    promote(path, to="sync_master", **SMALL, **DELAYS)
+    before = {p: p.read_bytes() for p in path.rglob("*") if p.is_file() and p.name != "lock"}
+    broker: dict[str, Any] = {"brokerRole": "SLAVE", "brokerId": 1, **SMALL, **DELAYS}
+    with pytest.raises(NotASlave, match=r"brokerRole=SYNC_MASTER.*move .*replica\.json away"):
+        slave(path, address, **DELAYS)
+    with pytest.raises(NotASlave):
+        Broker.open(path, haMasterAddress=address, **broker)
+    with pytest.raises(NotASlave):
+        Broker.open(path, namesrv="127.0.0.1:1", **broker)
+    assert {p: p.read_bytes() for p in path.rglob("*") if p.is_file() and p.name != "lock"} == before
+    promote(path, to="master", **SMALL, **DELAYS)       # which opens it as a slave
+    with master(path, **DELAYS) as p:
+        p.backup(tmp_path / "backups")
+        restore(tmp_path / "backups", tmp_path / "restored")
+        with slave(tmp_path / "restored", p, **DELAYS) as s:
+            p.put("T0", b"new")
+            caught_up(s, p)
+    (path / "config/replica.json").unlink()
+    with slave(path, address, **DELAYS):
+        assert read_mark(str(path)).role == "slave"
+
+
 def test_the_broker_of_the_master_is_asked_too(tmp_path: Path) -> None:
     with Broker.open(tmp_path / "b", **SMALL) as broker:
         with slave(tmp_path / "s", "127.0.0.1:1", ha_master_broker=broker.address):
