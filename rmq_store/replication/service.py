@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from rmq_store.base.io._lock import StoreLock
 from rmq_store.base.io.files import ControlFiles
 from rmq_store.config.load import Options
+from rmq_store.config.values import to_peer
 from rmq_store.errors import ConfigError, StoreClosed
 from rmq_store.events import Event, emit
 from rmq_store.fields import NamedTuple
@@ -92,6 +93,7 @@ class Replication:
         self.metadata: Metadata | None = None
         self._stopped = False
         self._wanted: str | None = None         # address of the master that a slave follows, or is about to
+        self._begun = False                     # topics were copied before the first message, or could not be
         self._anew: QueuesAnew | None = None
         self._close_s = options.close_timeout_ms / 1000
 
@@ -110,41 +112,44 @@ class Replication:
         """A slave follows this master from now on, and copies the metadata of its broker, if that is known. The directory is
         marked as a slave's first. Where the addresses are those of before, nothing changes. Raises OSError, ValueError,
         StoreClosed, NotASlave, CorruptionError."""
+        known = Mark("slave", _address(master), _address(broker) if broker is not None else "", 0)
         with self._following:
             if self._stopped:
                 raise StoreClosed(self._path)
             mark = refuse_as_slave(self._path)
-            known = Mark("slave", master, broker or "", 0)
             if mark is None or mark._replace(since_ms=0) != known:
                 since = mark.since_ms if mark is not None else files.wall_ms()
                 write_mark(files, self._path, known._replace(since_ms=since))
             self._wanted = master
-            first = self.slave is None and broker is not None and self.metadata is None
+            first = broker is not None and self.slave is None and not self._begun
             if not first:
-                self._switch(store, options, master)
+                self._switch(store, options)
             if broker is not None and (self.metadata is None or self.metadata.master != broker):
                 from rmq_store.replication.metadata import Metadata  # sockets, which few stores need
 
                 if self.metadata is not None:
                     self.metadata.stop()
-                begin = partial(self._follow, weakref.ref(store), options, master) if first else lambda: None
+                    self.metadata = None
+                begin = partial(self._follow, weakref.ref(store), options) if first else lambda: None
                 self.metadata = Metadata(store, files, broker, options.ha_metadata_interval_ms, begin)
 
-    def _follow(self, reference: "weakref.ref[StoreWait]", options: Options, master: str) -> None:
-        """What follow() left to the thread that copies topics. Where another master is wanted by now, nothing."""
+    def _follow(self, reference: "weakref.ref[StoreWait]", options: Options) -> None:
+        """What follow() left to the thread that copies topics."""
         store = reference()
         with self._following:
-            if store is not None and not self._stopped and master == self._wanted:
-                self._switch(store, options, master)
+            self._begun = True
+            if store is not None and not self._stopped:
+                self._switch(store, options)
 
-    def _switch(self, store: "StoreWait", options: Options, master: str) -> None:
-        """Under the lock."""
-        if self.slave is not None and self.slave.master == master:
+    def _switch(self, store: "StoreWait", options: Options) -> None:
+        """To the master that is wanted. Under the lock."""
+        if self.slave is not None and self.slave.master == self._wanted:
             return
         if self.slave is not None:
             self.slave.stop()
             self.say()
-        self.slave = Slave(store, options.inferred({"ha_master": master}, "namesrv"))
+            self.slave = None           # whatever fails now, the next call tries again
+        self.slave = Slave(store, options.inferred({"ha_master": self._wanted}, "namesrv"))
 
     def replicas(self) -> list[Replica]:
         return [Replica(**found) for found in self.master.replicas()] if self.master is not None else []
@@ -176,6 +181,14 @@ class Replication:
         if self._anew is not None:
             self._anew.stop(self._close_s)
         self.say()
+
+
+def _address(text: str) -> str:
+    """What an option or a name server says. Raises ValueError."""
+    try:
+        return to_peer(text) or text
+    except ValueError as error:
+        raise ValueError(f"{text!r:.100} is no address of a master: {error}") from None
 
 
 def _refused(reason: str) -> Callable[[str, int, int, int, str], None]:
