@@ -32,6 +32,7 @@ cdef enum:
     FRAME_MAX = 4 << 20         # of a frame; RocketMQ's slave reads no larger one either
 
 cdef int64_t MS = 1_000_000
+cdef int64_t BEGIN_MAX = <int64_t> 1 << 60      # of an empty log: sums of offsets and sizes fit in beyond it
 cdef int64_t RETRY_FIRST_MS = 100
 _slaves = weakref.WeakSet()
 _locked = []
@@ -68,20 +69,26 @@ cdef int _beat(Mirror *m, int64_t pause_ms) noexcept nogil:
 
 cdef int _start_at(Mirror *m, int64_t at) noexcept nogil:
     # An empty log begins where the master's last file does. What other threads go by moves in an order in which none of them
-    # ever sees something to do in between.
+    # ever sees something to do in between: the log's end first where a connection before this one began further on.
     cdef Log *log = m.log
-    if at % log.row.file_size != 0:
-        return mirror_refuse(m, RMQ_HA_WRONG, 0, at, at - at % log.row.file_size)
+    if at % log.row.file_size != 0 or at > BEGIN_MAX:
+        return mirror_refuse(m, RMQ_HA_WRONG, 0, at, min(at - at % log.row.file_size, BEGIN_MAX))
     rmq_mutex_lock(&m.dispatcher.round_lock)
+    if at < log.position:
+        _end_at(log, at)
     rmq_publish(&log.dispatched, at)
     rmq_publish(&log.flushed, at)
     rmq_publish(&log.reusable, at)
-    log_lock_begin(log)
-    mirror_publish(log, at, 0)
-    log_lock_end(log)
+    _end_at(log, at)
     rmq_mutex_unlock(&m.dispatcher.round_lock)
     m.received = at
     return 0
+
+
+cdef inline void _end_at(Log *log, int64_t at) noexcept nogil:
+    log_lock_begin(log)
+    mirror_publish(log, at, 0)
+    log_lock_end(log)
 
 
 cdef int _frame(Mirror *m) noexcept nogil:

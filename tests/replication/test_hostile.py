@@ -146,6 +146,33 @@ def test_slave_takes_nothing_wrong(tmp_path: Path, source: bytes, what: str, cap
         assert log_of(tmp_path / "s", 0, end) == source[:end]
 
 
+def test_an_empty_slave_begins_where_a_log_can_be(tmp_path: Path, source: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    """Not where sums of offsets wrap around; and where the next master says, if nothing whole came from the one before it."""
+    size, first = SMALL["segment_size_bytes"], struct.unpack_from(">i", source)[0]
+
+    def at(offset: int) -> bytes:
+        return source[:28] + struct.pack(">q", offset) + source[36:first]
+
+    with Listening() as listening, slave(tmp_path / "s", listening.address) as s:
+        for high in ((1 << 63) // size * size - size, (1 << 60) + size):
+            with listening.accept() as peer:
+                assert peer.read_report() == 0
+                peer.frame(high, at(high))
+                assert peer.closed_by_peer()
+        until(lambda: "does not follow master" in caplog.text)
+        for begin in (7 * size, 3 * size, 5 * size):
+            with listening.accept() as peer:
+                assert peer.read_report() == 0
+                peer.frame(begin, at(begin)[:-1])
+                until(lambda begin=begin: s.replication().master_offset == begin + first - 1, 20_000)
+        with listening.accept() as peer:
+            assert peer.read_report() == 0
+            peer.frame(2 * size, at(2 * size))
+            until(lambda: s.max_log_offset == 2 * size + first, 20_000)
+            assert s.wait_dispatched(20)
+            assert s.max_offset("T0", 0) == 1
+
+
 def test_slave_keeps_files_of_its_size_only(tmp_path: Path) -> None:
     with Listening() as listening, slave(tmp_path / "s", listening.address) as s, listening.accept() as peer:
         assert peer.read_report() == 0
