@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rmq_store import Broker, MessageStore, promote
-from rmq_store.errors import ConfigError
+from rmq_store.errors import ConfigError, ServiceNotAvailable
 from rmq_store.namesrv.routes import Routes
 from rmq_store.remoting.loop import Loop
 from rmq_store.replication import metadata, service
@@ -57,6 +57,8 @@ def test_a_slave_refuses_what_changes_its_store(pair: tuple[Broker, Broker]) -> 
         assert peer.ask(37, producerGroup="P", tranStateTableOffset=0, commitLogOffset=0, commitOrRollback=8).code == 11
         assert json.loads(peer.ask(28).body)["table"]["brokerRole"] == "SLAVE"
         assert b"brokerId=1\n" in peer.ask(26).body
+    with pytest.raises(ServiceNotAvailable, match=r"is a slave: put to the master$"):
+        s.store.put("New", b"x")
     assert s.store.topic_table.get("New") is None
 
 
