@@ -49,6 +49,7 @@ cdef int _report(Mirror *m) noexcept nogil:
     # What is here, and as durable as this store was asked to make it.
     cdef unsigned char[8] out
     cdef int64_t at = m.log.position
+    cdef int rc
     if rmq_load32(&m.log.fence) != 0:       # what a failed log holds is acknowledged no more
         return mirror_refuse(m, RMQ_HA_FAILED, rmq_load32(&m.log.fence), at, 0)
     if m.received < at:
@@ -57,7 +58,8 @@ cdef int _report(Mirror *m) noexcept nogil:
         return mirror_refuse(m, RMQ_HA_FAILED, rmq_load32(&m.log.fence), at, 0)
     rmq_put64(out, at)
     m.reported_ns = _now(m)
-    return 0 if rmq_ha_send(m.peer_socket.fd, out, 8) == 0 else -1
+    rc = rmq_ha_send(m.peer_socket.fd, out, 8)
+    return 0 if rc == 0 else mirror_refuse(m, RMQ_HA_LOST, -rc, m.log.position, 0)
 
 
 cdef int _beat(Mirror *m, int64_t pause_ms) noexcept nogil:
@@ -154,6 +156,7 @@ cdef int _input(Mirror *m) noexcept nogil:
 cdef int _session(Mirror *m) noexcept nogil:
     # Until the connection ends, for whatever reason.
     cdef int64_t now, due, got
+    cdef bint heard = False
     m.in_from = m.in_size = m.frame_left = m.part_size = 0
     m.filler_left = -1
     m.received = mirror_begin(m, OVERLAP, &m.filler_from)
@@ -180,7 +183,8 @@ cdef int _session(Mirror *m) noexcept nogil:
         if rmq_load32(&m.stop) != 0:
             return 0
         if got <= 0:
-            return mirror_refuse(m, RMQ_HA_LOST, <int> -got, m.log.position, 0)
+            return mirror_refuse(m, RMQ_HA_LOST, <int> -got, m.log.position, not heard)
+        heard = True
         m.heard_ns = _now(m)
         m.in_size += got
         now = m.received
