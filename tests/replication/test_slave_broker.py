@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rmq_store import Broker, MessageStore, promote
-from rmq_store.errors import ConfigError, ServiceNotAvailable
+from rmq_store.errors import ConfigError, ServiceNotAvailable, StoreStateError
 from rmq_store.namesrv.routes import Routes
 from rmq_store.remoting.loop import Loop
 from rmq_store.replication import metadata, service
@@ -59,6 +59,23 @@ def test_a_slave_refuses_what_changes_its_store(pair: tuple[Broker, Broker]) -> 
         assert b"brokerId=1\n" in peer.ask(26).body
     with pytest.raises(ServiceNotAvailable, match=r"is a slave: put to the master$"):
         s.store.put("New", b"x")
+
+
+def test_a_slave_removes_no_queues_of_its_own(pair: tuple[Broker, Broker]) -> None:
+    """Its master would not know. The groups' offsets stay, too."""
+    m, s = pair
+    with Peer(m.address) as peer, Peer(s.address) as other:
+        peer.put("T", queue=1)
+        peer.ask(15, consumerGroup="G", topic="T", queueId=1, commitOffset=1)
+        caught_up(s.store, m.store)
+        copied(s.store)
+        assert other.ask(215, topic="T").code == 14
+        for remove in (lambda: s.store.delete_topics("T"), lambda: s.store.clean_unused_topics(()),
+                       s.store.clean_expired_queues):
+            with pytest.raises(StoreStateError, match="remove topics and queues on the master"):
+                remove()
+        assert s.store.offsets.query("G", "T", 1) == s.store.max_offset("T", 1) == 1
+        assert s.store.topic_table.get("T") is not None
     assert s.store.topic_table.get("New") is None
 
 
