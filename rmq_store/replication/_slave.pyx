@@ -13,6 +13,7 @@ from libc.string cimport memmove, strncpy
 from rmq_store.access.core._core cimport StoreCore
 from rmq_store.base.io._sync cimport (ETIMEDOUT, rmq_count, rmq_load, rmq_load32, rmq_mutex_lock, rmq_mutex_unlock, rmq_publish,
                                       rmq_publish32, rmq_thread_join, rmq_thread_start)
+from rmq_store.base.segment._allocator cimport allocator_forget
 from rmq_store.base.segment._file cimport row_start
 from rmq_store.codec._record cimport rmq_get32, rmq_get64, rmq_put64
 from rmq_store.log.commitlog._log cimport Log, log_lock_begin, log_lock_end
@@ -73,8 +74,12 @@ cdef int _start_at(Mirror *m, int64_t at) noexcept nogil:
     # An empty log begins where the master's last file does. What other threads go by moves in an order in which none of them
     # ever sees something to do in between: the log's end first where a connection before this one began further on.
     cdef Log *log = m.log
+    cdef int rc
     if at % log.row.file_size != 0 or at > BEGIN_MAX:
         return mirror_refuse(m, RMQ_HA_WRONG, 0, at, min(at - at % log.row.file_size, BEGIN_MAX))
+    rc = allocator_forget(log.alloc)        # a connection before this one may have begun elsewhere
+    if rc < 0:
+        return mirror_refuse(m, RMQ_HA_FAILED, -rc, at, 0)
     rmq_mutex_lock(&m.dispatcher.round_lock)
     if at < log.position:
         _end_at(log, at)
