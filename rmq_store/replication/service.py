@@ -207,8 +207,8 @@ def _lost(path: str, error: int, a: int, b: int, peer: str) -> None:
     if error != errno.ECANCELED:
         reason = os.strerror(error) if error else "the master closed the connection"
         if b:
-            reason += (" before it sent anything, as it does if its log ends before the place that this slave asks for, or begins "
-                       "behind it: see the log of the master")
+            reason += (" before it sent anything, as it does if its log ends before the place that this slave asks for, or "
+                       "begins behind it: see the log of the master")
         emit(Event.MASTER_LOST, path=path, peer=peer, offset=a, reason=reason)
 
 

@@ -126,7 +126,7 @@ def test_what_names_no_queue_keeps_nobody_from_promoting(left: tuple[Path, str])
     path, _ = left
     config = path / "config"
     odd = '"T0@G":{-1:5,99999999999:5,0:10000},"T0":{0:500},"@":{0:500},"T0@G@H":{0:500},"T1@G":{1:2}'
-    (config / "consumerOffset.json").write_text('{"offsetTable":{%s}}' % odd)
+    (config / "consumerOffset.json").write_text('{"offsetTable":{' + odd + "}}")
     (config / "delayOffset.json").write_text('{"offsetTable":{-5:1,0:2,1:7,2:-3,99999999999:4}}')
     done = promote(path, **SMALL, **DELAYS)
     assert [found[:4] for found in done.moved] == [("G", "T0", 0, 10_000)]

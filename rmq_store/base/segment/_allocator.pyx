@@ -355,7 +355,8 @@ cdef int allocator_start(Allocator *a) noexcept nogil:
 
 
 cdef int _delete_ready(Allocator *a, int rc, bint again) noexcept nogil:
-    # again: whoever calls tries again what failed. Newest first, and none behind one that stays: a gap between files would make the store refuse to load.
+    # again: the caller tries again what failed.
+    # Newest first, and none behind one that stays: a gap between files would make the store refuse to load.
     cdef int i
     for i in range(1, -1, -1):
         if a.ready[i] != NULL:
