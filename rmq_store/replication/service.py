@@ -5,6 +5,7 @@ the control thread logs.
 """
 import errno
 import os
+import time
 import weakref
 from collections.abc import Callable
 from functools import partial
@@ -14,7 +15,7 @@ from rmq_store.base.io._lock import StoreLock
 from rmq_store.base.io.files import ControlFiles
 from rmq_store.config.load import Options
 from rmq_store.config.values import to_peer
-from rmq_store.errors import ConfigError, StoreClosed
+from rmq_store.errors import ConfigError, RmqStoreError, StoreClosed
 from rmq_store.events import Event, emit
 from rmq_store.fields import NamedTuple
 from rmq_store.replication._master import Master
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["NOTES_MS", "Replica", "Replication", "ReplicationState", "need_master"]
 
 NOTES_MS = 500
+QUIET_S, LOOK_S = 0.3, 0.005        # a master that closes: how long its slaves may say nothing new, and between two looks
 
 # The kinds of notes, as native/ha/rmq_ha.h counts them: the event, and the names of a and b.
 (_CAME, _WENT, _SILENT, _AHEAD, _BEHIND, _BAD, _FULL, _GONE, _UNREAD, _MUTE,
@@ -85,7 +87,7 @@ class Replication:
     """Of one open store. Thread-safety: any."""
 
     def __init__(self, store: "StoreWait", options: Options) -> None:
-        self._path, self._role = store.path, options.role
+        self._path, self._role, self._store = store.path, options.role, weakref.ref(store)
         self._lock = StoreLock(store.path, "replication")
         self._following = StoreLock(store.path, "the master to follow")
         self.master: Master | None = None
@@ -171,10 +173,32 @@ class Replication:
                 for what, error, a, b, peer in side.notes() if side is not None else ():
                     _SAY[what](self._path, error, a, b, peer)
 
+    def _hand_over(self) -> None:
+        """What was put goes to the connected slaves first, as long as they take it: whoever ends a master in order to promote a
+        slave misses nothing then."""
+        store = self._store()
+        if store is None or not self.replicas():
+            return
+        try:
+            end = store._flush()
+        except (RmqStoreError, OSError):        # the store has failed, as its close says
+            return
+        before: list[tuple[str, int, int]] = []
+        since = begun = now = time.monotonic()
+        while now - begun < self._close_s and now - since < QUIET_S:
+            lack = [(r.address, r.offset, r.sent_bytes) for r in self.replicas() if 0 <= r.offset < end]
+            if not lack:
+                return
+            if lack != before:
+                before, since = lack, now
+            time.sleep(LOOK_S)
+            now = time.monotonic()
+
     def stop(self) -> None:
         """Ends every connection. Idempotent."""
         with self._following:
             self._stopped = True
+        self._hand_over()
         for side in (self.master, self.slave, self.metadata):
             if side is not None:
                 side.stop()
