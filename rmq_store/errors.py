@@ -180,16 +180,17 @@ class StoreIsSlave(StoreStateError):
 
 
 class NotASlave(StoreStateError):
-    """promote() was called for a directory that is not a slave's: config/replica.json is missing, or says so."""
+    """promote() was called for a directory that is not a slave's: config/replica.json is missing, or says so. Or a directory
+    that was promoted was opened with role="slave"."""
 
-    def __init__(self, path: object = None, found: str = "") -> None:
-        super().__init__(path, found)
+    def __init__(self, path: object = None, found: str = "", cure: str = "") -> None:
+        super().__init__(path, found, cure)
         self.path = path
         self.found = found
+        self.cure = cure or "if it was the slave of a Java broker, promote it with force (--force)"
 
     def __str__(self) -> str:
-        return (f"the store{_at(self.path)} is not a slave's: {self.found}; if it was the slave of a Java broker, promote it "
-                "with force (--force)")
+        return f"the store{_at(self.path)} is not a slave's: {self.found}; {self.cure}"
 
 
 class MasterAlive(StoreStateError):

@@ -166,7 +166,7 @@ class MessageStore(StoreServes):
         store._follows_later = later
         store.open_begun, io = time.monotonic(), _io or IoTable()
         try:
-            store._lock_fd = open_store(store, root, chosen, io)
+            store._lock_fd = open_store(store, root, chosen, io, services)
             store._serve(io, services)
             close_at_end_of_worker()
         except BaseException as error:

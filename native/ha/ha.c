@@ -238,7 +238,6 @@ static void close_all(rmq_ha *ha) {
     }
     if (ha->listener >= 0) close(ha->listener);
     close(ha->epoll);
-    close(ha->wake);
     ha->listener = -1;
 }
 
@@ -263,6 +262,7 @@ void rmq_ha_stop(rmq_ha *ha) {
 
 void rmq_ha_free(rmq_ha *ha) {
     rmq_ha_stop(ha);
+    close(ha->wake);            /* not before: who wakes the thread as it ends may still write there */
     free(ha);
 }
 
@@ -271,6 +271,7 @@ void rmq_ha_fork_unlock(rmq_ha *ha) { rmq_mutex_unlock(&ha->fork_lock); }
 
 void rmq_ha_child(rmq_ha *ha) {
     if (!rmq_load32(&ha->stopped)) close_all(ha);
+    close(ha->wake);
     ha->stopped = 1;            /* the thread and the lock are the parent's */
 }
 

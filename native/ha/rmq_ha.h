@@ -47,7 +47,7 @@ enum rmq_ha_what {
     RMQ_HA_MUTE,        /* it had said nothing yet when another connection needed its place */
     /* of a slave */
     RMQ_HA_FOLLOWS,     /* a: its end, b: the master's, as far as known */
-    RMQ_HA_LOST,        /* a: its end; error */
+    RMQ_HA_LOST,        /* a: its end; b: 1 where the master closed before it sent anything; error */
     RMQ_HA_PARTED,      /* a: where the logs part, b: its end */
     RMQ_HA_SHORT,       /* a: where the master's log ends, b: its end, which is beyond */
     RMQ_HA_WRONG,       /* a: where the frame says to lie, b: where it has to */

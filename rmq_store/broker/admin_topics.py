@@ -6,6 +6,7 @@ from typing import Any
 from rmq_store.broker.codes import DEAD, Code
 from rmq_store.broker.core import Core, Processor
 from rmq_store.broker.request import Refused, Request, body_of
+from rmq_store.broker.sending import refuse_on_slave
 from rmq_store.broker.topics import topic_problem
 from rmq_store.remoting.frame import Frame
 from rmq_store.services.consumer.config_file import ConfigFile
@@ -58,6 +59,7 @@ class AdminTopics:
             raise Refused(illegal, problem)
         if name in core.topics.reserved:
             raise Refused(illegal, f"The topic[{name}] is conflict with system topic.")
+        refuse_on_slave(core)
         core.topics.remove(name)
         return request.answer()
 

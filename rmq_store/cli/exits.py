@@ -97,7 +97,7 @@ EXITS: dict[str, dict[int, str]] = {
               CANNOT_OPEN: "an address cannot be listened on, the ready file cannot be written, another process has the store "
               "open for writing, or the kernel refuses"},
     "follow": {FINE: "SIGTERM ended the command, and the store is closed", **_OPENED,
-               CANNOT_OPEN: f"{_NO_STORE}, or a write or a sync failed",
+               CANNOT_OPEN: f"{_NO_STORE}, or the store was promoted to a master, or a write or a sync failed",
                CORRUPT: f"{_SIZES}, or the log of the store and the master's log differ"},
     "promote": {FINE: "the directory is a master's", **_OPENED, CANNOT_OPEN: "the directory is not a slave's, or the old "
                 "master still "

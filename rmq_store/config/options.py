@@ -150,7 +150,7 @@ OPTIONS: tuple[Option, ...] = (
     _int("ha_transfer_batch_size_bytes", 32 * KIB, "bytes", 512, 4 * MIB - 12, "Bytes of the log in one frame to a slave, at "
          "most.", "haTransferBatchSize"),
     _int("ha_slave_fallbehind_max_bytes", 256 * MIB, "bytes", 1, 1 << 50, "A slave that lacks more than this does not "
-         "count for role=sync_master.", "haSlaveFallbehindMax"),
+         "count for role=sync_master.", "haSlaveFallbehindMax", "haMaxGapNotInSync"),
     _int("slave_timeout_ms", 3000, "ms", 1, _HOUR_MS, "With role=sync_master: how long a put waits for a slave. Then it "
          "returns FLUSH_SLAVE_TIMEOUT.", "slaveTimeout"),
     _int("total_replicas", 1, "replicas", 1, 65, "Replicas of this store, the master counted: no more of them count as in "

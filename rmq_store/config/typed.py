@@ -101,6 +101,7 @@ class OpenOptions(LiveOptions, total=False):
     haTransferBatchSize: int | str
     ha_slave_fallbehind_max_bytes: int | str
     haSlaveFallbehindMax: int | str
+    haMaxGapNotInSync: int | str
     slave_timeout_ms: int | str
     slaveTimeout: int | str
     total_replicas: int | str

@@ -87,7 +87,6 @@ _IGNORED: Mapping[str, Mapping[str, object]] = {
     "the timer wheel is in memory": {"timerWarmEnable": False},
     "a broker starts at once": {"disappearTimeAfterStart": -1},
     _NO_REPLICATION: {
-        "haMaxGapNotInSync": 268_435_456,
         "haMaxTimeSlaveNotCatchup": 15_000, "syncMasterFlushOffsetWhenStartup": False,
         "maxChecksumRange": 1 << 30, "maxSlaveResendLength": 268_435_456, "syncFromLastFile": False,
         "dLegerGroup": "", "dLegerPeers": "", "dLegerSelfId": "", "preferredLeaderId": "",

@@ -38,7 +38,7 @@ from rmq_store.queues.consumequeue._owner import QueueTableOwner
 from rmq_store.queues.consumequeue.loader import Emptied, batch_dirs, load_batch_queues, load_queues, remove_empty
 from rmq_store.queues.index.loader import load_index
 from rmq_store.replication.beginning import drop_empty_log
-from rmq_store.replication.mark import refuse_as_master
+from rmq_store.replication.mark import refuse_as_master, refuse_as_slave
 from rmq_store.services.cleaning._clean import let_go, note_removed
 from rmq_store.services.cleaning.removing import bound_removed, finish_removals, removed_queues
 from rmq_store.services.cleaning.rules import used_percent
@@ -54,8 +54,9 @@ _SHORT_CUT = "what is left of it goes to .salvage/, and `rmqstore repair --resto
 NAMES_MARGIN_S = 300        # several times the period of the checkpoint
 
 
-def open_store(store: StoreServes, root: str, options: Options, io: Any) -> int | None:
-    """Builds `store` (a StoreCore) on the directory. Returns the lock's descriptor, None where readonly.
+def open_store(store: StoreServes, root: str, options: Options, io: Any, follows: bool) -> int | None:
+    """Builds `store` (a StoreCore) on the directory. Returns the lock's descriptor, None where readonly. follows: a slave is to
+    follow a master, and not to be promoted.
 
     On an error everything taken is given back, the lock last.
     """
@@ -73,6 +74,8 @@ def open_store(store: StoreServes, root: str, options: Options, io: Any) -> int 
     try:
         if not readonly:
             refuse_as_master(root, options.role)
+            if follows and options.role == "slave":
+                refuse_as_slave(root)
         times = _load_and_recover(store, files, places, options, io)
         if options.guard_maps:
             guard_maps(store)

@@ -338,15 +338,16 @@ class StoreServes(StoreTimers):
 
     def clean_expired_queues(self) -> RemovedQueues:
         """Removes the queues whose messages are all deleted by cleaning. The next message of such a queue has queue offset 0,
-        and groups with a higher offset begin there. Durable. Thread-safety: any. RocketMQ: cleanExpiredConsumerQueue."""
-        self._check_writable()
+        and groups with a higher offset begin there. Durable. Raises StoreStateError on a slave. Thread-safety: any. RocketMQ:
+        cleanExpiredConsumerQueue."""
+        self._check_removes()
         return remove_expired(self, self._consuming, self._files, self._compactions.topics)
 
     def delete_topics(self, *topics: str) -> RemovedQueues:
         """Removes the queues of these topics, their entries in topic_table, and the groups' offsets. The messages stay in the
-        log until cleaning deletes them. A topic with an open consumer stays. Durable. Thread-safety: any. RocketMQ:
-        deleteTopics."""
-        self._check_writable()
+        log until cleaning deletes them. A topic with an open consumer stays. Durable. Raises StoreStateError on a slave.
+        Thread-safety: any. RocketMQ: deleteTopics."""
+        self._check_removes()
         for topic in topics:
             if not isinstance(topic, str):
                 raise illegal("topic", topic, "give each as a str")
@@ -375,3 +376,9 @@ class StoreServes(StoreTimers):
         self._check_open()
         if self.readonly:
             raise StoreNotWriteable(self.path)
+
+    def _check_removes(self) -> None:
+        self._check_writable()
+        if self.options.role == "slave":
+            raise StoreStateError(f"the store at {self.path} is a slave, whose queues are its master's: remove topics and "
+                                  "queues on the master")

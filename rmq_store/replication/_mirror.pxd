@@ -62,7 +62,7 @@ cdef struct Mirror:
     int64_t master_end          # atomic: as far as the master is known to have its log; -1: not known
     int64_t received_bytes      # rmq_count
     int last_what               # of the last refusal, so that it is said once
-    int64_t last_a
+    int64_t last_a, last_b
     rmq_ha_notes notes
 
 # Where a connection begins to compare: at most `bytes` of records before the end, within one file, and in *filler_from where

@@ -24,9 +24,9 @@ cdef int64_t AGAIN_MS = 500     # between two attempts to make a file
 
 cdef int mirror_refuse(Mirror *m, int what, int error, int64_t a, int64_t b) noexcept nogil:
     # Said once for each place: a connection is tried again and again.
-    if what != m.last_what or a != m.last_a:
+    if what != m.last_what or a != m.last_a or b != m.last_b:
         rmq_ha_say(&m.notes, what, error, a, b, m.peer)
-    m.last_what, m.last_a = what, a
+    m.last_what, m.last_a, m.last_b = what, a, b
     if what == RMQ_HA_FAILED:
         rmq_publish32(&m.state, STATE_STALLED if rmq_load32(&m.log.fence) == 0 else STATE_FAILED)
     elif what == RMQ_HA_ROTTEN:

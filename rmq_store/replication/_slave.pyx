@@ -13,6 +13,7 @@ from libc.string cimport memmove, strncpy
 from rmq_store.access.core._core cimport StoreCore
 from rmq_store.base.io._sync cimport (ETIMEDOUT, rmq_count, rmq_load, rmq_load32, rmq_mutex_lock, rmq_mutex_unlock, rmq_publish,
                                       rmq_publish32, rmq_thread_join, rmq_thread_start)
+from rmq_store.base.segment._allocator cimport allocator_forget
 from rmq_store.base.segment._file cimport row_start
 from rmq_store.codec._record cimport rmq_get32, rmq_get64, rmq_put64
 from rmq_store.log.commitlog._log cimport Log, log_lock_begin, log_lock_end
@@ -32,6 +33,7 @@ cdef enum:
     FRAME_MAX = 4 << 20         # of a frame; RocketMQ's slave reads no larger one either
 
 cdef int64_t MS = 1_000_000
+cdef int64_t BEGIN_MAX = <int64_t> 1 << 60      # of an empty log: sums of offsets and sizes fit in beyond it
 cdef int64_t RETRY_FIRST_MS = 100
 _slaves = weakref.WeakSet()
 _locked = []
@@ -48,6 +50,7 @@ cdef int _report(Mirror *m) noexcept nogil:
     # What is here, and as durable as this store was asked to make it.
     cdef unsigned char[8] out
     cdef int64_t at = m.log.position
+    cdef int rc
     if rmq_load32(&m.log.fence) != 0:       # what a failed log holds is acknowledged no more
         return mirror_refuse(m, RMQ_HA_FAILED, rmq_load32(&m.log.fence), at, 0)
     if m.received < at:
@@ -56,7 +59,8 @@ cdef int _report(Mirror *m) noexcept nogil:
         return mirror_refuse(m, RMQ_HA_FAILED, rmq_load32(&m.log.fence), at, 0)
     rmq_put64(out, at)
     m.reported_ns = _now(m)
-    return 0 if rmq_ha_send(m.peer_socket.fd, out, 8) == 0 else -1
+    rc = rmq_ha_send(m.peer_socket.fd, out, 8)
+    return 0 if rc == 0 else mirror_refuse(m, RMQ_HA_LOST, -rc, m.log.position, 0)
 
 
 cdef int _beat(Mirror *m, int64_t pause_ms) noexcept nogil:
@@ -68,20 +72,30 @@ cdef int _beat(Mirror *m, int64_t pause_ms) noexcept nogil:
 
 cdef int _start_at(Mirror *m, int64_t at) noexcept nogil:
     # An empty log begins where the master's last file does. What other threads go by moves in an order in which none of them
-    # ever sees something to do in between.
+    # ever sees something to do in between: the log's end first where a connection before this one began further on.
     cdef Log *log = m.log
-    if at % log.row.file_size != 0:
-        return mirror_refuse(m, RMQ_HA_WRONG, 0, at, at - at % log.row.file_size)
+    cdef int rc
+    if at % log.row.file_size != 0 or at > BEGIN_MAX:
+        return mirror_refuse(m, RMQ_HA_WRONG, 0, at, min(at - at % log.row.file_size, BEGIN_MAX))
+    rc = allocator_forget(log.alloc)        # a connection before this one may have begun elsewhere
+    if rc < 0:
+        return mirror_refuse(m, RMQ_HA_FAILED, -rc, at, 0)
     rmq_mutex_lock(&m.dispatcher.round_lock)
+    if at < log.position:
+        _end_at(log, at)
     rmq_publish(&log.dispatched, at)
     rmq_publish(&log.flushed, at)
     rmq_publish(&log.reusable, at)
-    log_lock_begin(log)
-    mirror_publish(log, at, 0)
-    log_lock_end(log)
+    _end_at(log, at)
     rmq_mutex_unlock(&m.dispatcher.round_lock)
     m.received = at
     return 0
+
+
+cdef inline void _end_at(Log *log, int64_t at) noexcept nogil:
+    log_lock_begin(log)
+    mirror_publish(log, at, 0)
+    log_lock_end(log)
 
 
 cdef int _frame(Mirror *m) noexcept nogil:
@@ -147,6 +161,7 @@ cdef int _input(Mirror *m) noexcept nogil:
 cdef int _session(Mirror *m) noexcept nogil:
     # Until the connection ends, for whatever reason.
     cdef int64_t now, due, got
+    cdef bint heard = False
     m.in_from = m.in_size = m.frame_left = m.part_size = 0
     m.filler_left = -1
     m.received = mirror_begin(m, OVERLAP, &m.filler_from)
@@ -173,7 +188,8 @@ cdef int _session(Mirror *m) noexcept nogil:
         if rmq_load32(&m.stop) != 0:
             return 0
         if got <= 0:
-            return mirror_refuse(m, RMQ_HA_LOST, <int> -got, m.log.position, 0)
+            return mirror_refuse(m, RMQ_HA_LOST, <int> -got, m.log.position, not heard)
+        heard = True
         m.heard_ns = _now(m)
         m.in_size += got
         now = m.received

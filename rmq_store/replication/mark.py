@@ -12,10 +12,10 @@ import os
 from typing import Any, NamedTuple
 
 from rmq_store.base.io.files import ControlFiles, read_text
-from rmq_store.errors import CorruptionError, StoreIsSlave
+from rmq_store.errors import CorruptionError, NotASlave, StoreIsSlave
 from rmq_store.events import Event, emit
 
-__all__ = ["Mark", "mark_path", "mark_text", "read_mark", "refuse_as_master", "write_mark"]
+__all__ = ["Mark", "mark_path", "mark_text", "read_mark", "refuse_as_master", "refuse_as_slave", "write_mark"]
 
 NAME = "replica.json"
 ROLES = "master", "sync_master", "slave"
@@ -75,3 +75,14 @@ def refuse_as_master(root: str, role: str) -> None:
         raise StoreIsSlave(root, mark.master)
     if mark.role == "sync_master" and role == "master":
         emit(Event.ROLE_WEAKER, path=root)
+
+
+def refuse_as_slave(root: str) -> Mark | None:
+    """Before a store follows a master: what its mark says, which is not that it was promoted. An old configuration would end a
+    promotion without a word. Raises NotASlave, CorruptionError."""
+    mark = read_mark(root)
+    if mark is not None and mark.role != "slave":
+        raise NotASlave(root, f"it was promoted to {mark.role}", f"open it with role='{mark.role}' (RocketMQ: brokerRole="
+                        f"{'SYNC_MASTER' if mark.role == 'sync_master' else 'ASYNC_MASTER'}); if it is to follow a master "
+                        f"from now on, move {mark_path(root)} away first")
+    return mark

@@ -29,6 +29,7 @@ TOPICS, RUNTIME, OFFSETS, DELAYS, TIMER_CHECK, TIMER_METRICS, GROUPS, MODES = 21
 FAST = (TOPICS, TIMER_CHECK, TIMER_METRICS)     # codes that a Java slave asks for at the port two below
 OPTIONAL = (RUNTIME, MODES, TIMER_METRICS, TIMER_CHECK)
 NOT_SUPPORTED = 3
+OFFSET_END, NUMBER_END = 1 << 63, 1 << 62       # the timer counts on from its numbers
 LOOK_S = 0.02           # between two looks at the end of the log
 JOIN_S = 1.0            # how long `stop` waits for a thread that has no more to do than to notice it
 
@@ -197,8 +198,8 @@ class Metadata:
     def _take_delays(self, store: Any, body: bytes) -> None:
         content = _object(DELAYS, body)
         content["offsetTable"] = table = dict(sorted(int_keys(content.get("offsetTable", {})).items()))
-        if not all(type(offset) is int for offset in table.values()):
-            raise ValueError(f"an offset of a delay level is no number: {table!r:.200}")
+        if not all(type(offset) is int and 0 <= offset < OFFSET_END for offset in table.values()):
+            raise ValueError(f"an offset of a delay level is no number of 63 bits: {table!r:.200}")
         self._delays.save(content)
 
     def _take_modes(self, store: Any, body: bytes) -> None:
@@ -217,8 +218,8 @@ class Metadata:
             check = CHECK.unpack_from(body)
         except struct.error as error:
             raise ValueError(str(error)) from None
-        if min(check) < 0:
-            raise ValueError(f"a number of the timer's is below 0: {check}")
+        if min(check) < 0 or max(check) >= NUMBER_END:
+            raise ValueError(f"a number of the timer's is below 0, or {NUMBER_END} or more: {check}")
         if any(check):
             self._files.make_dirs(os.path.join(self._path, "config"))
             copy_check(self._files, self._path, check)

@@ -5,6 +5,7 @@ the control thread logs.
 """
 import errno
 import os
+import time
 import weakref
 from collections.abc import Callable
 from functools import partial
@@ -13,13 +14,14 @@ from typing import TYPE_CHECKING, Any
 from rmq_store.base.io._lock import StoreLock
 from rmq_store.base.io.files import ControlFiles
 from rmq_store.config.load import Options
-from rmq_store.errors import ConfigError, StoreClosed
+from rmq_store.config.values import to_peer
+from rmq_store.errors import ConfigError, RmqStoreError, StoreClosed
 from rmq_store.events import Event, emit
 from rmq_store.fields import NamedTuple
 from rmq_store.replication._master import Master
 from rmq_store.replication._slave import Slave
 from rmq_store.replication.anew import QueuesAnew
-from rmq_store.replication.mark import Mark, read_mark, write_mark
+from rmq_store.replication.mark import Mark, refuse_as_slave, write_mark
 
 if TYPE_CHECKING:
     from rmq_store.access.waiting._wait import StoreWait
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["NOTES_MS", "Replica", "Replication", "ReplicationState", "need_master"]
 
 NOTES_MS = 500
+QUIET_S, LOOK_S = 0.3, 0.005        # a master that closes: how long its slaves may say nothing new, and between two looks
 
 # The kinds of notes, as native/ha/rmq_ha.h counts them: the event, and the names of a and b.
 (_CAME, _WENT, _SILENT, _AHEAD, _BEHIND, _BAD, _FULL, _GONE, _UNREAD, _MUTE,
@@ -84,7 +87,7 @@ class Replication:
     """Of one open store. Thread-safety: any."""
 
     def __init__(self, store: "StoreWait", options: Options) -> None:
-        self._path, self._role = store.path, options.role
+        self._path, self._role, self._store = store.path, options.role, weakref.ref(store)
         self._lock = StoreLock(store.path, "replication")
         self._following = StoreLock(store.path, "the master to follow")
         self.master: Master | None = None
@@ -92,6 +95,7 @@ class Replication:
         self.metadata: Metadata | None = None
         self._stopped = False
         self._wanted: str | None = None         # address of the master that a slave follows, or is about to
+        self._begun = False                     # topics were copied before the first message, or could not be
         self._anew: QueuesAnew | None = None
         self._close_s = options.close_timeout_ms / 1000
 
@@ -109,42 +113,45 @@ class Replication:
     def follow(self, store: "StoreWait", options: Options, files: ControlFiles, master: str, broker: str | None) -> None:
         """A slave follows this master from now on, and copies the metadata of its broker, if that is known. The directory is
         marked as a slave's first. Where the addresses are those of before, nothing changes. Raises OSError, ValueError,
-        StoreClosed, CorruptionError."""
+        StoreClosed, NotASlave, CorruptionError."""
+        known = Mark("slave", _address(master), _address(broker) if broker is not None else "", 0)
         with self._following:
             if self._stopped:
                 raise StoreClosed(self._path)
-            mark = read_mark(self._path)
-            known = Mark("slave", master, broker or "", 0)
+            mark = refuse_as_slave(self._path)
             if mark is None or mark._replace(since_ms=0) != known:
-                since = mark.since_ms if mark is not None and mark.role == "slave" else files.wall_ms()
+                since = mark.since_ms if mark is not None else files.wall_ms()
                 write_mark(files, self._path, known._replace(since_ms=since))
             self._wanted = master
-            first = self.slave is None and broker is not None and self.metadata is None
+            first = broker is not None and self.slave is None and not self._begun
             if not first:
-                self._switch(store, options, master)
+                self._switch(store, options)
             if broker is not None and (self.metadata is None or self.metadata.master != broker):
                 from rmq_store.replication.metadata import Metadata  # sockets, which few stores need
 
                 if self.metadata is not None:
                     self.metadata.stop()
-                begin = partial(self._follow, weakref.ref(store), options, master) if first else lambda: None
+                    self.metadata = None
+                begin = partial(self._follow, weakref.ref(store), options) if first else lambda: None
                 self.metadata = Metadata(store, files, broker, options.ha_metadata_interval_ms, begin)
 
-    def _follow(self, reference: "weakref.ref[StoreWait]", options: Options, master: str) -> None:
-        """What follow() left to the thread that copies topics. Where another master is wanted by now, nothing."""
+    def _follow(self, reference: "weakref.ref[StoreWait]", options: Options) -> None:
+        """What follow() left to the thread that copies topics."""
         store = reference()
         with self._following:
-            if store is not None and not self._stopped and master == self._wanted:
-                self._switch(store, options, master)
+            self._begun = True
+            if store is not None and not self._stopped:
+                self._switch(store, options)
 
-    def _switch(self, store: "StoreWait", options: Options, master: str) -> None:
-        """Under the lock."""
-        if self.slave is not None and self.slave.master == master:
+    def _switch(self, store: "StoreWait", options: Options) -> None:
+        """To the master that is wanted. Under the lock."""
+        if self.slave is not None and self.slave.master == self._wanted:
             return
         if self.slave is not None:
             self.slave.stop()
             self.say()
-        self.slave = Slave(store, options.inferred({"ha_master": master}, "namesrv"))
+            self.slave = None           # whatever fails now, the next call tries again
+        self.slave = Slave(store, options.inferred({"ha_master": self._wanted}, "namesrv"))
 
     def replicas(self) -> list[Replica]:
         return [Replica(**found) for found in self.master.replicas()] if self.master is not None else []
@@ -166,16 +173,46 @@ class Replication:
                 for what, error, a, b, peer in side.notes() if side is not None else ():
                     _SAY[what](self._path, error, a, b, peer)
 
+    def _hand_over(self) -> None:
+        """What was put goes to the connected slaves first, as long as they take it: whoever ends a master in order to promote a
+        slave misses nothing then."""
+        store = self._store()
+        if store is None or not self.replicas():
+            return
+        try:
+            end = store._flush()
+        except (RmqStoreError, OSError):        # the store has failed, as its close says
+            return
+        before: list[tuple[str, int, int]] = []
+        since = begun = now = time.monotonic()
+        while now - begun < self._close_s and now - since < QUIET_S:
+            lack = [(r.address, r.offset, r.sent_bytes) for r in self.replicas() if 0 <= r.offset < end]
+            if not lack:
+                return
+            if lack != before:
+                before, since = lack, now
+            time.sleep(LOOK_S)
+            now = time.monotonic()
+
     def stop(self) -> None:
         """Ends every connection. Idempotent."""
         with self._following:
             self._stopped = True
+        self._hand_over()
         for side in (self.master, self.slave, self.metadata):
             if side is not None:
                 side.stop()
         if self._anew is not None:
             self._anew.stop(self._close_s)
         self.say()
+
+
+def _address(text: str) -> str:
+    """What an option or a name server says. Raises ValueError."""
+    try:
+        return to_peer(text) or text
+    except ValueError as error:
+        raise ValueError(f"{text!r:.100} is no address of a master: {error}") from None
 
 
 def _refused(reason: str) -> Callable[[str, int, int, int, str], None]:
@@ -193,6 +230,9 @@ def _differs(reason: str) -> Callable[[str, int, int, int, str], None]:
 def _lost(path: str, error: int, a: int, b: int, peer: str) -> None:
     if error != errno.ECANCELED:
         reason = os.strerror(error) if error else "the master closed the connection"
+        if b:
+            reason += (" before it sent anything, as it does if its log ends before the place that this slave asks for, or "
+                       "begins behind it: see the log of the master")
         emit(Event.MASTER_LOST, path=path, peer=peer, offset=a, reason=reason)
 
 

@@ -19,6 +19,7 @@ SAMPLES = [
     errors.StoreNotWriteable("/s"),
     errors.StoreIsSlave("/s", "host:10912"),
     errors.NotASlave("/s", "it has no config/replica.json"),
+    errors.NotASlave("/s", "it was promoted", "open it as a master"),
     errors.MasterAlive("/s", "host:10911"),
     errors.StoreNotReadable("/s"),
     errors.PutError("odd", PutStatus.UNKNOWN_ERROR),

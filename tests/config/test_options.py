@@ -141,11 +141,11 @@ def test_sync_flush_prezeroes_unless_told_otherwise():
 
 def test_names_without_effect_are_taken_and_said(caplog):
     caplog.set_level(logging.WARNING, logger="rmq_store")
-    assert resolve(None, {"haMaxGapNotInSync": "268435456", "timerWarmEnable": False}) == resolve()
+    assert resolve(None, {"haMaxTimeSlaveNotCatchup": "15000", "timerWarmEnable": False}) == resolve()
     assert not caplog.records
-    resolve(None, {"haMaxGapNotInSync": 1, "rocksdbCompressionType": "zstd"})
+    resolve(None, {"haMaxTimeSlaveNotCatchup": 1, "rocksdbCompressionType": "zstd"})
     assert [r.message for r in caplog.records] == [
-        "options of keyword have no effect here: haMaxGapNotInSync=1 (this store speaks the classic HA protocol only); "
+        "options of keyword have no effect here: haMaxTimeSlaveNotCatchup=1 (this store speaks the classic HA protocol only); "
         "rocksdbCompressionType=zstd (queues are files)"]
 
 

@@ -1,10 +1,14 @@
 """Queues that the master removes and begins anew: the slave comes to the same queues, also when it was away or was killed."""
 import random
+import shutil
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from rmq_store import MessageStore, promote
+from rmq_store.base.io._io import ProbeIo
+from rmq_store.errors import RmqStoreError
 from rmq_store.replication.anew import QueuesAnew
 from tests.images import take_image
 from tests.replication.pairs import SMALL, caught_up, content_of, fill, joined, master, queues_of, same_log, same_queues, slave
@@ -102,6 +106,46 @@ def test_a_slave_that_was_killed_before_it_removed_them(tmp_path: Path, monkeypa
         assert {topic: content_of(promoted, topic, 0) for topic in ("T", "U")} == expected
         assert expected["T"] == [(i, b"new %d" % i, "new") for i in range(3)]
         assert promoted.put("U", b"next").queue_offset == 1
+
+
+def dies(path: Path, n: int) -> bool:
+    """A slave that removes its queues dies at the n-th call that changes something. Whether there were so many."""
+    probe = ProbeIo()
+    probe.freeze("mutate|sync", n)
+    with suppress(RmqStoreError, OSError), slave(path, "127.0.0.1:1", _io=probe, close_timeout_ms=100) as s:
+        while not probe.frozen and not s.wait_dispatched(0.05):
+            pass
+    return probe.frozen
+
+
+@pytest.mark.filterwarnings("ignore:closed .* with dispatch at offset")
+@pytest.mark.parametrize("step", [43, pytest.param(1, marks=pytest.mark.slow)])
+def test_a_slave_dies_anywhere_twice_while_it_removes_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int) -> None:
+    monkeypatch.setattr(QueuesAnew, "_settle", lambda self: False)
+    with master(tmp_path / "m") as m, slave(tmp_path / "s", m, close_timeout_ms=100) as s:
+        joined(m)
+        anew(m)
+        anew(m, "U", after=1)
+        until(lambda: s.max_log_offset == m.max_log_offset, 20_000)
+        s.offsets.commit("G", "T", 0, 5)
+        s.offsets.flush()
+        s.flush()
+        image = take_image(tmp_path / "s", tmp_path / "image")
+        expected = {topic: content_of(m, topic, 0) for topic in ("T", "U")}
+    monkeypatch.undo()
+    r, n, more = random.Random(step), 1, True
+    while more:
+        copy = tmp_path / f"copy{n}"
+        shutil.copytree(image, copy)
+        more = dies(copy, n)
+        dies(copy, r.randrange(1, 60))
+        promote(copy, **SMALL)
+        with MessageStore.open(copy, **SMALL) as promoted:
+            assert {topic: content_of(promoted, topic, 0) for topic in ("T", "U")} == expected
+            assert promoted.offsets.query("G", "T", 0) == 0
+        shutil.rmtree(copy)
+        n += step
+    assert n > 40
 
 
 def test_offsets_of_consumers_begin_anew(tmp_path: Path) -> None:

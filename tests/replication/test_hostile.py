@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from rmq_store import MessageStore
 from tests.replication.pairs import SMALL, Listening, connected, fill, log_of, master, slave
 from tests.soon import until
 
@@ -144,6 +145,51 @@ def test_slave_takes_nothing_wrong(tmp_path: Path, source: bytes, what: str, cap
             until(lambda: s.max_log_offset > first, 20_000)
         end = s.max_log_offset
         assert log_of(tmp_path / "s", 0, end) == source[:end]
+
+
+def test_an_empty_slave_begins_where_a_log_can_be(tmp_path: Path, source: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    """Not where sums of offsets wrap around; and where the next master says, if nothing whole came from the one before it."""
+    size, first = SMALL["segment_size_bytes"], struct.unpack_from(">i", source)[0]
+
+    def at(offset: int) -> bytes:
+        return source[:28] + struct.pack(">q", offset) + source[36:first]
+
+    with Listening() as listening, slave(tmp_path / "s", listening.address) as s:
+        for high in ((1 << 63) // size * size - size, (1 << 60) + size):
+            with listening.accept() as peer:
+                assert peer.read_report() == 0
+                peer.frame(high, at(high))
+                assert peer.closed_by_peer()
+        until(lambda: "does not follow master" in caplog.text)
+        for begin in (7 * size, 3 * size, 5 * size):
+            with listening.accept() as peer:
+                assert peer.read_report() == 0
+                peer.frame(begin, at(begin)[:-1])
+                until(lambda begin=begin: s.replication().master_offset == begin + first - 1, 20_000)
+        with listening.accept() as peer:
+            assert peer.read_report() == 0
+            peer.frame(2 * size, at(2 * size))
+            until(lambda: s.max_log_offset == 2 * size + first, 20_000)
+            assert s.wait_dispatched(20)
+            assert s.max_offset("T0", 0) == 1
+
+
+def test_a_master_that_closes_without_a_word(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The protocol has no word for a beginning that was deleted: the slave's log says that it may be one, also behind another
+    loss at the same place."""
+    with master(tmp_path / "m") as m, slave(tmp_path / "s", m) as s:
+        fill(m, 300)
+        until(lambda: s.max_log_offset == m.max_log_offset, 20_000)
+        address = m.replication().address
+    for file in sorted((tmp_path / "s" / "commitlog").iterdir())[1:]:
+        file.unlink()
+    (tmp_path / "m" / "commitlog" / f"{0:020d}").unlink()
+    with MessageStore.open(tmp_path / "s", **SMALL, role="slave", ha_master=address, commitlog_loss_accepted=True) as s:
+        until(lambda: "Connection refused" in caplog.text, 20_000)
+        with master(tmp_path / "m", ha_listen=address):
+            until(lambda: "has deleted what lies before" in caplog.text, 20_000)
+            until(lambda: "begins behind it: see the log of the master" in caplog.text, 20_000)
+            assert s.replication().state == "waits"
 
 
 def test_slave_keeps_files_of_its_size_only(tmp_path: Path) -> None:

@@ -298,7 +298,10 @@ GOOD = {21: (0, json.dumps({"dataVersion": VERSION, "topicConfigTable": {"T": {"
                                                                    "no dataVersion"),
     ({43: (0, b'{"offsetTable":{"T@G":{0:"x"}}}')}, "no number of 64 bits"), ({45: (0, b'{"offsetTable":{1:"x"}}')},
                                                                               "no number"),
-    ({43: (1, b"")}, "answers request 43 with code 1"), ({60: (0, b"\xff" * 56)}, "below 0")])
+    ({43: (1, b"")}, "answers request 43 with code 1"), ({60: (0, b"\xff" * 56)}, "below 0"),
+    ({45: (0, b'{"offsetTable":{1:-1}}')}, "no number of 63 bits"),
+    ({45: (0, b'{"offsetTable":{1:9223372036854775808}}')}, "no number of 63 bits"),
+    ({60: (0, b"\x7f" * 56)}, "or 4611686018427387904 or more")])
 def test_odd_answers_change_nothing(tmp_path: Path, wrong: dict, says: str, caplog: pytest.LogCaptureFixture) -> None:
     """The event names the answer; what came before it is kept, and nothing else changes."""
     odd = Odd({**GOOD, **wrong})

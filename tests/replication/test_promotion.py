@@ -10,6 +10,7 @@ import pytest
 
 from rmq_store import Broker, MessageStore, promote, restore
 from rmq_store.base.io._io import ProbeIo
+from rmq_store.config.upstream_json import parse_json
 from rmq_store.errors import MasterAlive, NotASlave, RmqStoreError, StoreLocked
 from rmq_store.replication.mark import read_mark
 from rmq_store.services.integrity.repair import repair
@@ -86,12 +87,54 @@ def test_what_is_refused(left: tuple[Path, str], tmp_path: Path) -> None:
     promoted_well(path)
 
 
+def test_an_old_configuration_ends_no_promotion(left: tuple[Path, str], tmp_path: Path) -> None:
+    """Neither that of a store nor that of a broker, whether it names the master or asks a name server; nothing is changed. A
+    backup of the promoted store can become its slave, and it itself can once somebody has said so."""
+    path, address = left
+    promote(path, to="sync_master", **SMALL, **DELAYS)
+    before = {p: p.read_bytes() for p in path.rglob("*") if p.is_file() and p.name != "lock"}
+    broker: dict[str, Any] = {"brokerRole": "SLAVE", "brokerId": 1, **SMALL, **DELAYS}
+    with pytest.raises(NotASlave, match=r"brokerRole=SYNC_MASTER.*move .*replica\.json away"):
+        slave(path, address, **DELAYS)
+    with pytest.raises(NotASlave):
+        Broker.open(path, haMasterAddress=address, **broker)
+    with pytest.raises(NotASlave):
+        Broker.open(path, namesrv="127.0.0.1:1", **broker)
+    assert {p: p.read_bytes() for p in path.rglob("*") if p.is_file() and p.name != "lock"} == before
+    promote(path, to="master", **SMALL, **DELAYS)       # which opens it as a slave
+    with master(path, **DELAYS) as p:
+        p.backup(tmp_path / "backups")
+        restore(tmp_path / "backups", tmp_path / "restored")
+        with slave(tmp_path / "restored", p, **DELAYS) as s:
+            p.put("T0", b"new")
+            caught_up(s, p)
+    (path / "config/replica.json").unlink()
+    with slave(path, address, **DELAYS):
+        assert read_mark(str(path)).role == "slave"
+
+
 def test_the_broker_of_the_master_is_asked_too(tmp_path: Path) -> None:
     with Broker.open(tmp_path / "b", **SMALL) as broker:
         with slave(tmp_path / "s", "127.0.0.1:1", ha_master_broker=broker.address):
             pass
         with pytest.raises(MasterAlive, match=broker.address):
             promote(tmp_path / "s", **SMALL)
+
+
+def test_what_names_no_queue_keeps_nobody_from_promoting(left: tuple[Path, str]) -> None:
+    """A slave copies what its master has, and a master's files may hold anything."""
+    path, _ = left
+    config = path / "config"
+    odd = '"T0@G":{-1:5,99999999999:5,0:10000},"T0":{0:500},"@":{0:500},"T0@G@H":{0:500},"T1@G":{1:2}'
+    (config / "consumerOffset.json").write_text('{"offsetTable":{' + odd + "}}")
+    (config / "delayOffset.json").write_text('{"offsetTable":{-5:1,0:2,1:7,2:-3,99999999999:4}}')
+    done = promote(path, **SMALL, **DELAYS)
+    assert [found[:4] for found in done.moved] == [("G", "T0", 0, 10_000)]
+    found = parse_json((config / "consumerOffset.json").read_text())["offsetTable"]
+    assert found["T0@G"]["-1"] == found["T0@G"]["99999999999"] == 5
+    assert parse_json((config / "delayOffset.json").read_text())["offsetTable"] == {
+        "-5": 1, "0": 2, "1": 1, "2": 0, "99999999999": 4}
+    promoted_well(path)
 
 
 @pytest.mark.parametrize("step", [11, pytest.param(1, marks=pytest.mark.slow)])

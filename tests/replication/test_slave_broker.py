@@ -1,4 +1,5 @@
 """A broker that is a slave: its name server, what it answers, and what it refuses."""
+import errno
 import json
 import threading
 from collections.abc import Iterator
@@ -8,12 +9,13 @@ from typing import Any
 import pytest
 
 from rmq_store import Broker, MessageStore, promote
-from rmq_store.errors import ConfigError
+from rmq_store.errors import ConfigError, ServiceNotAvailable, StoreStateError
 from rmq_store.namesrv.routes import Routes
 from rmq_store.remoting.loop import Loop
+from rmq_store.replication import metadata, service
 from rmq_store.replication.mark import read_mark
 from tests.broker.peer import Peer
-from tests.replication.pairs import SMALL, caught_up, joined
+from tests.replication.pairs import SMALL, caught_up, joined, master, slave
 from tests.replication.test_metadata import FAST, copied, follower, leader
 from tests.soon import until
 
@@ -55,6 +57,25 @@ def test_a_slave_refuses_what_changes_its_store(pair: tuple[Broker, Broker]) -> 
         assert peer.ask(37, producerGroup="P", tranStateTableOffset=0, commitLogOffset=0, commitOrRollback=8).code == 11
         assert json.loads(peer.ask(28).body)["table"]["brokerRole"] == "SLAVE"
         assert b"brokerId=1\n" in peer.ask(26).body
+    with pytest.raises(ServiceNotAvailable, match=r"is a slave: put to the master$"):
+        s.store.put("New", b"x")
+
+
+def test_a_slave_removes_no_queues_of_its_own(pair: tuple[Broker, Broker]) -> None:
+    """Its master would not know. The groups' offsets stay, too."""
+    m, s = pair
+    with Peer(m.address) as peer, Peer(s.address) as other:
+        peer.put("T", queue=1)
+        peer.ask(15, consumerGroup="G", topic="T", queueId=1, commitOffset=1)
+        caught_up(s.store, m.store)
+        copied(s.store)
+        assert other.ask(215, topic="T").code == 14
+        for remove in (lambda: s.store.delete_topics("T"), lambda: s.store.clean_unused_topics(()),
+                       s.store.clean_expired_queues):
+            with pytest.raises(StoreStateError, match="remove topics and queues on the master"):
+                remove()
+        assert s.store.offsets.query("G", "T", 1) == s.store.max_offset("T", 1) == 1
+        assert s.store.topic_table.get("T") is not None
     assert s.store.topic_table.get("New") is None
 
 
@@ -208,3 +229,51 @@ def test_a_slave_with_given_addresses(tmp_path: Path) -> None:
         m.store.put("T", b"x")
         caught_up(s.store, m.store)
         until(lambda: s.store.replication().copied_ms is not None, 20_000)
+
+
+def test_what_a_name_server_says_amiss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An address that is none changes nothing, and a change that fails is made by the next registration."""
+    class Failing:
+        def __init__(self, *_: object) -> None:
+            raise OSError(errno.EAGAIN, "no more threads")
+
+    with master(tmp_path / "m") as m, slave(tmp_path / "s", m) as s:
+        replication, address = s._replication, m.replication().address
+        joined(m)
+
+        def follow(master: str, broker: str | None = None) -> None:
+            replication.follow(s, s.options, s._files, master, broker)
+
+        for odd in ("host", "host:99999", "a b:1", ":1", "\ud800:1", "h" * 300 + ":1"):
+            with pytest.raises(ValueError, match="is no address of a master"):
+                follow(odd)
+            with pytest.raises(ValueError, match="is no address of a master"):
+                follow(address, odd)
+        assert read_mark(str(tmp_path / "s"))[1:3] == (address, "")
+        with monkeypatch.context() as patch, pytest.raises(OSError, match="threads"):
+            patch.setattr(service, "Slave", Failing)
+            follow("127.0.0.1:1")
+        assert s.replication().state == "waits"
+        follow(address)
+        m.put("T", b"x")
+        caught_up(s, m)
+
+
+def test_a_second_registration_before_topics_came(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The log is not followed before the first copy of topics ends, however often the name server names the master."""
+    asked, answered = threading.Event(), threading.Event()
+
+    def copy(self: metadata.Metadata) -> None:
+        asked.set()
+        assert answered.wait(60)
+        raise OSError(errno.ECONNREFUSED, "nobody")
+
+    monkeypatch.setattr(metadata.Metadata, "copy", copy)
+    with master(tmp_path / "m") as m, slave(tmp_path / "s", m, ha_master_broker="127.0.0.1:1") as s:
+        try:
+            assert asked.wait(60)
+            s._replication.follow(s, s.options, s._files, m.replication().address, "127.0.0.1:1")
+            assert s._replication.slave is None
+        finally:
+            answered.set()
+        until(lambda: s.replication().state == "follows", 20_000)

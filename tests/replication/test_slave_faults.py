@@ -2,6 +2,7 @@
 import errno
 import os
 import struct
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -75,6 +76,31 @@ def test_other_filler_is_no_difference(tmp_path: Path) -> None:
     with master(tmp_path / "m") as m, slave(tmp_path / "s", m, commitlog_loss_accepted=True) as s:
         caught_up(s, m)
         assert s.replication().state == "follows"
+
+
+def test_a_master_that_moved_on_while_the_first_file_was_made(tmp_path: Path) -> None:
+    """The connection was lost before the first file was there, and by then the master's last file is another one."""
+    probe = ProbeIo()
+    with master(tmp_path / "m") as m:
+        m.put("T", b"x")
+        record = log_of(tmp_path / "m", 0, m.max_log_offset)
+    with Listening() as listening, slave(tmp_path / "s", listening.address, _io=probe) as s:
+        probe.hold("open", ".alloc")
+        with listening.accept() as peer:
+            assert peer.read_report() == 0
+            peer.frame(0, record)
+            probe.wait_held()
+        end, reported = SIZE + len(record), 0
+        while reported != end:          # it comes back while the file is being made
+            with listening.accept() as peer, suppress(EOFError, ConnectionError):
+                assert peer.read_report() == 0
+                probe.release()
+                peer.frame(SIZE, record[:28] + struct.pack(">q", SIZE) + record[36:])
+                while reported != end:
+                    reported = peer.read_report()
+        assert s.wait_dispatched(20)
+    with slave(tmp_path / "s", "127.0.0.1:1") as s:
+        assert (s.min_log_offset, s.max_log_offset, s.max_offset("T", 0)) == (SIZE, SIZE + len(record), 1)
 
 
 def test_a_full_disk_heals(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -57,3 +57,24 @@ def test_a_slave_behind_the_beginning(tmp_path: Path, caplog: pytest.LogCaptureF
             assert s.max_log_offset == end
             assert s.replication().state != "follows"
         assert log_of(tmp_path / "s", 0, end) == before
+
+
+def test_a_master_that_closes_sends_what_it_has(tmp_path: Path) -> None:
+    """Whoever ends a master to promote its slave misses no message, also of those that no put waited for."""
+    with master(tmp_path / "m", ha_flow_control_enabled=True, ha_transfer_rate_max_bytes=1 << 20) as m, \
+            slave(tmp_path / "s", m) as s:
+        joined(m)
+        for _ in range(30):
+            m.put("T", bytes(9000))
+        end = m.max_log_offset
+        m.close()
+        until(lambda: s.max_log_offset == end, 20_000)
+
+
+def test_a_slave_that_takes_nothing_holds_no_close(tmp_path: Path) -> None:
+    with master(tmp_path / "m", close_timeout_ms=3_600_000) as m, connected(m) as peer, connected(m):
+        m.put("T", bytes(9000))
+        peer.report(1)
+        joined(m)
+        m.close()
+        assert peer.closed_by_peer()

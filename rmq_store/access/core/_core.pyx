@@ -95,8 +95,8 @@ cdef class StoreCore:
         if self.readonly:
             raise errors.StoreNotWriteable(self.path)
         if self.options.role == "slave":
-            raise errors.ServiceNotAvailable(f"the store at {self.path} is a slave of {self.options.ha_master}: put to the "
-                                             "master")
+            of = f" of {self.options.ha_master}" if self.options.ha_master else ""      # else a name server told it
+            raise errors.ServiceNotAvailable(f"the store at {self.path} is a slave{of}: put to the master")
         if self.flags & NOT_WRITEABLE:
             raise errors.ServiceNotAvailable(f"the store at {self.path} is not writeable, because set_writeable(False) was "
                                              "called: call set_writeable(True)")

@@ -37,7 +37,7 @@ cdef struct Allocator:
     int64_t seen_wrote          # both as last looked at, and the bytes a flush from then on; the thread's own
     int64_t seen_flushes
     int64_t flush_bytes
-    int64_t want                # start of the file asked for, never going back; -1 none
+    int64_t want                # start of the file asked for, going back by allocator_forget alone; -1 none
     int64_t made_ns             # when the last file was taken: two within 2 s ask for a third
     int64_t touched_to          # log offset up to which pages were touched; the thread's own
     int64_t fast_until_ns
@@ -60,6 +60,7 @@ cdef struct Allocator:
     bint lock_pages             # new files, the file being written and no longer
     bint direct                 # new files are opened for direct I/O as well
     bint running
+    bint making                 # under `lock`: the thread makes a file
     int stop
 
 cdef Allocator *allocator_new(const rmq_io *io, FileRow *row, int prezero, int touch, bint lock_pages) noexcept nogil
@@ -72,6 +73,9 @@ cdef void allocator_free(Allocator *a) noexcept nogil
 cdef LogFile *allocator_make(Allocator *a, int64_t start, int *error) noexcept nogil
 cdef void allocator_request(Allocator *a, int64_t start) noexcept nogil     # no wait; an earlier failure is tried again
 cdef LogFile *allocator_take(Allocator *a, int64_t start) noexcept nogil    # no wait; the caller gets the hold; NULL: not ready
+# A log without a file is to begin somewhere else: nothing is wanted any more, and files that nobody took are deleted. -EAGAIN:
+# one is being made, ask again; or another -errno.
+cdef int allocator_forget(Allocator *a) noexcept nogil
 # Waits until the file is ready, or the log has failed (0), its making failed (-errno) or the time is over (-ETIMEDOUT).
 cdef int allocator_wait(Allocator *a, int64_t start, int64_t timeout_ns) noexcept nogil
 cdef void allocator_follow(Allocator *a, LogFile *tail) noexcept nogil      # the log now writes this file

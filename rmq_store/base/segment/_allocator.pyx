@@ -5,7 +5,7 @@ from libc.string cimport memset
 from posix.stdlib cimport posix_memalign
 
 from rmq_store.base.io._io cimport rmq_io, rmq_pwrite_all
-from rmq_store.base.io._sync cimport (EDQUOT, EINVAL, ENOMEM, ENOSPC, ETIMEDOUT, rmq_event_ticket, rmq_event_wait,
+from rmq_store.base.io._sync cimport (EAGAIN, EDQUOT, EINVAL, ENOMEM, ENOSPC, ETIMEDOUT, rmq_event_ticket, rmq_event_wait,
                                       rmq_event_wake, rmq_load, rmq_load32, rmq_mutex_lock, rmq_mutex_unlock, rmq_publish,
                                       rmq_publish32, rmq_thread_join, rmq_thread_start)
 from rmq_store.base.segment._file cimport (FileRow, LogFile, log_file_adopt, log_file_hold, log_file_map, log_file_open_direct,
@@ -293,12 +293,14 @@ cdef bint _make_wanted(Allocator *a) noexcept nogil:
             start = a.want
         elif a.ready[1] == NULL and a.io.mono_ns(a.io.ctx) < a.fast_until_ns:
             start = a.ready[0].start + a.row.file_size
+    a.making = start >= 0
     rmq_mutex_unlock(&a.lock)
     if start < 0:
         return False
     if error == 0:
         f = allocator_make(a, start, &error)
     rmq_mutex_lock(&a.lock)
+    a.making = False
     if f == NULL:
         if a.ready[0] == NULL:
             rmq_publish32(&a.error, error)
@@ -352,17 +354,10 @@ cdef int allocator_start(Allocator *a) noexcept nogil:
     return rc
 
 
-cdef int allocator_stop(Allocator *a) noexcept nogil:
-    cdef int rc = 0
-    cdef int i
-    if a.running:
-        rmq_publish32(&a.stop, 1)
-        rmq_event_wake(&a.requested)
-        rc = rmq_thread_join(&a.thread)
-        a.running = False
-        if a.also_done != NULL:
-            a.also_done(a.also_of)
+cdef int _delete_ready(Allocator *a, int rc, bint again) noexcept nogil:
+    # again: the caller tries again what failed.
     # Newest first, and none behind one that stays: a gap between files would make the store refuse to load.
+    cdef int i
     for i in range(1, -1, -1):
         if a.ready[i] != NULL:
             if rc == 0:
@@ -370,8 +365,31 @@ cdef int allocator_stop(Allocator *a) noexcept nogil:
             # In two directories the names go in this order only where the device is told of each.
             if rc >= 0 and i == 1 and a.places.count > 1:
                 rc = log_file_sync_dir(a.ready[i])
+            if rc < 0 and again:
+                return rc
             log_file_release(a.ready[i])
             a.ready[i] = NULL
+    return rc
+
+
+cdef int allocator_stop(Allocator *a) noexcept nogil:
+    cdef int rc = 0
+    if a.running:
+        rmq_publish32(&a.stop, 1)
+        rmq_event_wake(&a.requested)
+        rc = rmq_thread_join(&a.thread)
+        a.running = False
+        if a.also_done != NULL:
+            a.also_done(a.also_of)
+    return _delete_ready(a, rc, False)
+
+
+cdef int allocator_forget(Allocator *a) noexcept nogil:
+    cdef int rc
+    rmq_mutex_lock(&a.lock)
+    a.want = -1
+    rc = -EAGAIN if a.making else _delete_ready(a, 0, True)
+    rmq_mutex_unlock(&a.lock)
     return rc
 
 

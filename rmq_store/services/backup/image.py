@@ -136,7 +136,8 @@ class Image:
     def _directory_of_small(self, part: str) -> None:
         directory = os.path.join(self.source.root, part)
         for name in sorted(os.listdir(directory)) if os.path.isdir(directory) else ():
-            if os.path.isfile(path := os.path.join(directory, name)) and not name.endswith(".tmp"):
+            path = os.path.join(directory, name)
+            if os.path.isfile(path) and not name.endswith(".tmp") and not (name == "replica.json" and _promoted(path)):
                 self._directory(part)
                 with suppress(FileNotFoundError):       # a .bak is replaced
                     self._copy(path, os.path.join(part, name))
@@ -335,3 +336,12 @@ class Image:
     def _sync_dirs(self) -> None:
         for place, _, _ in os.walk(self.to, topdown=False):
             self.files.sync_dir(place)
+
+
+def _promoted(path: str) -> bool:
+    """Whether this config/replica.json is that of a promoted master. A backup has none then, as that of any master: what is
+    made of it may be a slave of that master."""
+    try:
+        return json.loads(read_text(path))["role"] in ("master", "sync_master")
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):      # who opens the copy for writing is told
+        return False
