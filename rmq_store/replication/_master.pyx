@@ -11,7 +11,7 @@ import weakref
 from libc.stdint cimport int64_t
 from libc.stdlib cimport calloc, free
 
-from rmq_store.access.writer._put cimport WAIT_IN_SYNC, WAIT_REPLICA, Replicas, StorePut
+from rmq_store.access.writer._put cimport TELLS, WAIT_IN_SYNC, WAIT_REPLICA, Replicas, StorePut
 from rmq_store.base.io._io cimport rmq_lost_any
 from rmq_store.base.io._sync cimport (EIO, pthread_t, rmq_count, rmq_event_ticket, rmq_event_wait, rmq_event_wake, rmq_fence,
                                       rmq_load, rmq_load32, rmq_publish32, rmq_thread_join, rmq_thread_start)
@@ -146,12 +146,14 @@ cdef int _wait(void *of, int64_t end, int acks, int64_t timeout_ns) noexcept nog
 
 
 cdef void _moved(void *ctx) noexcept nogil:
-    # In the HA thread: slaves have acknowledged more. Whoever watches has set `watched` before his last look.
+    # Slaves have acknowledged more; one thread at a time. Whoever watches has set `watched` before his last look.
     cdef Replicas *r = (<Source *> ctx).replicas
+    cdef int i
     rmq_count(&r.moves, 1)
     rmq_fence()
-    if r.more != NULL and rmq_load32(r.watched) != 0:
-        rmq_event_wake(r.more)
+    for i in range(TELLS):
+        if rmq_load32(&r.watched[i]) != 0:
+            rmq_event_wake(&r.more[i])
 
 
 cdef class Master:
