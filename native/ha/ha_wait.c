@@ -21,7 +21,7 @@ static void turn(rmq_ha *ha, const struct epoll_event *events, int n) {
 static void rouse(rmq_ha *ha) {
     rmq_fence();
     int64_t wait = ha_until_next(ha);
-    if (wait >= 0 && ha->now + wait < ha->until && rmq_load32(&ha->asleep)) ha_signal(ha);
+    if ((wait == 0 || (wait > 0 && ha->now + wait < ha->until)) && rmq_load32(&ha->asleep)) ha_signal(ha);
 }
 
 /* The HA thread stands aside, and slaves are about to say something that no leader will read. `round` is held. */
