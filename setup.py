@@ -31,7 +31,7 @@ NATIVE = {"rmq_store.log.flush._ring": ["ring.c"], "rmq_store.queues.consumequeu
           "rmq_store.base.io._io": ["io.c", "guard.c", "probe_trace.c", "probe_gate.c", "probe_rules.c", "probe_calls.c",
                                    "probe_ring.c", "probe.c"],
           "rmq_store.network._front": [f"../net/{path.name}" for path in sorted(Path("native/net").glob("*.c"))],
-          "rmq_store.replication._master": ["../ha/ha.c", "../ha/ha_replica.c"],
+          "rmq_store.replication._master": ["../ha/ha.c", "../ha/ha_replica.c", "../ha/ha_wait.c"],
           "rmq_store.replication._slave": ["../ha/ha_connect.c"]}
 # Headers of one room: no change of them builds the other rooms again.
 OWN = {"rmq_store.network.": "native/net", "rmq_store.replication.": "native/ha"}

@@ -11,17 +11,25 @@
 #include "ha.h"
 #include "rmq_epoll.h"
 
-enum { AT_LISTENER = RMQ_HA_SLAVES, AT_WAKE, EVENTS = 32 };
+enum { AT_LISTENER = RMQ_HA_SLAVES, AT_WAKE };
+/* Edges only: a level would wake a second one of those that stand in epoll_wait for each report. */
+static const uint32_t WATCHED = EPOLLIN | EPOLLRDHUP | EPOLLET;
 static const int64_t PAUSE = SECOND / 2;    /* after an accept for which there was no descriptor or memory */
+static const int64_t ASIDE = SECOND / 1000; /* so often the thread looks whether leaders still follow each other */
 static const int64_t FIRST = 10 * SECOND;   /* for the first word: RocketMQ's 4.9 slave says it after 5 s */
 
 int64_t rmq_ha_acked(const rmq_ha *ha, int acks) { return rmq_load(&ha->by[acks - 1].acked); }
 int64_t rmq_ha_sent(const rmq_ha *ha) { return rmq_load(&ha->sent); }
 rmq_ha_notes *rmq_ha_notes_of(rmq_ha *ha) { return &ha->notes; }
 
+void ha_signal(rmq_ha *ha) {
+    rmq_eventfd_signal(ha->wake);
+    if (rmq_load32(&ha->aside)) rmq_event_wake(&ha->left);
+}
+
 void rmq_ha_wake(rmq_ha *ha) {
     rmq_fence();
-    if (rmq_load32(&ha->asleep)) rmq_eventfd_signal(ha->wake);
+    if (rmq_load32(&ha->asleep) && rmq_load(&ha->reach) < ha->log.end(ha->log.ctx)) ha_signal(ha);
 }
 
 /* ---- slaves that come and go */
@@ -86,7 +94,7 @@ static int take(rmq_ha *ha, int fd, const struct sockaddr_storage *peer) {
     r->heard = r->wrote = r->came_ns = r->fresh_ns = ha->now;
     memcpy(r->peer, text, sizeof text);
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    struct epoll_event event = {.events = EPOLLIN, .data.u64 = (uint64_t)slot};
+    struct epoll_event event = {.events = WATCHED, .data.u64 = (uint64_t)slot};
     if (epoll_ctl(ha->epoll, EPOLL_CTL_ADD, fd, &event) < 0) {
         free(r);
         return -1;
@@ -138,7 +146,7 @@ static void settle(rmq_ha *ha, replica *r) {
     if (r->dead) {
         end_of(ha, r);
     } else if (r->full != r->watched) {
-        struct epoll_event event = {.events = EPOLLIN | (r->full ? EPOLLOUT : 0U), .data.u64 = (uint64_t)r->slot};
+        struct epoll_event event = {.events = WATCHED | (r->full ? EPOLLOUT : 0U), .data.u64 = (uint64_t)r->slot};
         r->watched = r->full;
         if (epoll_ctl(ha->epoll, EPOLL_CTL_MOD, r->fd, &event) < 0) end_of(ha, r);
     }
@@ -146,7 +154,7 @@ static void settle(rmq_ha *ha, replica *r) {
 
 /* ---- the thread */
 
-static int64_t until_next(rmq_ha *ha) {
+int64_t ha_until_next(rmq_ha *ha) {
     int64_t least = ha->limits.heartbeat_ns < ha->limits.silence_ns ? ha->limits.heartbeat_ns : ha->limits.silence_ns;
     int some = 0;
     for (int i = 0; i < RMQ_HA_SLAVES; i++) {
@@ -161,37 +169,80 @@ static int64_t until_next(rmq_ha *ha) {
     return some ? least / 4 < SECOND / 2 ? least / 4 : SECOND / 2 : -1;
 }
 
+int ha_wait_ms(int64_t ns) { return ns < 0 ? -1 : (int)((ns + 999999) / 1000000); }
+
 static void handle(rmq_ha *ha, const struct epoll_event *event) {
+    const uint32_t ending = EPOLLRDHUP | EPOLLHUP | EPOLLERR;
     uint64_t at = event->data.u64, count;
     if (at == AT_WAKE) {
+        if (rmq_load32(&ha->stop)) return;      /* it stays readable, and everybody leaves */
         ssize_t n = read(ha->wake, &count, 8);
         (void)n;
     } else if (at == AT_LISTENER) {
         accept_some(ha);
     } else if (ha->all[at] != NULL) {
         if (event->events & EPOLLOUT) ha->all[at]->full = 0;
-        if (event->events & (EPOLLIN | EPOLLHUP | EPOLLERR)) replica_readable(ha->all[at]);
+        if (event->events & (EPOLLIN | ending)) replica_readable(ha->all[at], (event->events & ending) != 0);
     }
+}
+
+void ha_turn(rmq_ha *ha, const struct epoll_event *events, int n) {
+    int64_t reach = INT64_MAX;
+    ha->now = rmq_clock_ns();
+    for (int i = 0; i < n; i++) handle(ha, &events[i]);
+    if (ha->accept_at && ha->now >= ha->accept_at) watch_listener(ha, 1);
+    int first = ha->turn++ % RMQ_HA_SLAVES;     /* with limits.rate they share one budget: each comes first once */
+    for (int i = 0; i < RMQ_HA_SLAVES; i++) {
+        replica *r = ha->all[(first + i) % RMQ_HA_SLAVES];
+        if (r != NULL) settle(ha, r);
+    }
+    for (int i = 0; i < RMQ_HA_SLAVES; i++) {
+        const replica *r = ha->all[i];
+        if (r != NULL && r->next >= 0 && !r->full && r->next < reach) reach = r->next;
+    }
+    rmq_publish(&ha->reach, reach);
+}
+
+/* There is a leader, or was one a moment ago. If it sleeps it is called: the turn of this thread may have brought what it waits
+ * for. This thread then stays out of epoll_wait as long as leaders follow each other: there it would take every report that
+ * comes before the next leader is there, or that comes afterwards, as the one that came last is woken first. A leader that
+ * leaves nothing to do and nothing to expect does not wake it. */
+static void stand_aside(rmq_ha *ha) {
+    int64_t leads;
+    int ticket, called;
+    if (ha->leading) rmq_eventfd_signal(ha->wake);
+    rmq_publish32(&ha->asleep, 1);
+    rmq_publish32(&ha->aside, 1);
+    do {
+        leads = ha->leads;
+        ticket = rmq_event_ticket(&ha->left);
+        ha->until = rmq_clock_ns() + ASIDE;
+        rmq_mutex_unlock(&ha->round);
+        rmq_event_wait(&ha->left, ticket, ASIDE);
+        rmq_mutex_lock(&ha->round);
+        called = rmq_event_ticket(&ha->left) != ticket;
+    } while (!rmq_load32(&ha->stop) && (ha->leading || (!called && ha->leads != leads)));
+    rmq_publish32(&ha->aside, 0);
 }
 
 static void *run(void *arg) {
     rmq_ha *ha = arg;
     struct epoll_event events[EVENTS];
+    rmq_mutex_lock(&ha->round);
     while (!rmq_load32(&ha->stop)) {
         rmq_publish32(&ha->asleep, 1);
-        rmq_fence();            /* what comes from here on signals; what came before is seen by until_next */
-        int64_t wait = until_next(ha);
-        int n = epoll_wait(ha->epoll, events, EVENTS, wait < 0 ? -1 : (int)((wait + 999999) / 1000000));
+        rmq_fence();            /* what comes from here on signals; what came before is seen by ha_until_next */
+        int64_t wait = ha_until_next(ha), leads = ha->leads;
+        ha->until = wait < 0 ? INT64_MAX : ha->now + wait;
+        rmq_mutex_unlock(&ha->round);
+        int n = epoll_wait(ha->epoll, events, EVENTS, ha_wait_ms(wait));
         rmq_publish32(&ha->asleep, 0);
-        ha->now = rmq_clock_ns();
-        for (int i = 0; i < n; i++) handle(ha, &events[i]);
-        if (ha->accept_at && ha->now >= ha->accept_at) watch_listener(ha, 1);
-        int first = ha->turn++ % RMQ_HA_SLAVES;     /* with limits.rate they share one budget: each comes first once */
-        for (int i = 0; i < RMQ_HA_SLAVES; i++) {
-            replica *r = ha->all[(first + i) % RMQ_HA_SLAVES];
-            if (r != NULL) settle(ha, r);
-        }
+        rmq_mutex_lock(&ha->round);
+        ha_turn(ha, events, n);
+        if (ha->leading || ha->leads != leads) stand_aside(ha);
     }
+    rmq_publish32(&ha->asleep, 0);
+    rmq_mutex_unlock(&ha->round);
     return NULL;
 }
 
@@ -203,6 +254,7 @@ int rmq_ha_new(const rmq_ha_log *log, const rmq_ha_limits *limits, int listener,
     ha->log = *log;
     ha->limits = *limits;
     ha->listener = listener;
+    ha->reach = INT64_MAX;
     for (int i = 0; i < RMQ_HA_SLAVES; i++) ha->by[i].acked = -1;
     ha->now = ha->budget_ns = rmq_clock_ns();
     for (int i = 0; i < RMQ_HA_SLAVES; i++) ha->fds[i] = -1;
@@ -247,6 +299,8 @@ void rmq_ha_stop(rmq_ha *ha) {
     rmq_eventfd_signal(ha->wake);
     if (ha->started) rmq_thread_join(&ha->thread);
     rmq_publish32(&ha->stopped, 1);
+    rmq_mutex_lock(&ha->lead);
+    rmq_mutex_lock(&ha->round);
     for (int i = 0; i < RMQ_HA_SLAVES; i++) rmq_waiters_pass(&ha->by[i].waiting, INT64_MAX);
     if (ha->log.acked) ha->log.acked(ha->log.ctx);
     rmq_mutex_lock(&ha->fork_lock);
@@ -258,6 +312,8 @@ void rmq_ha_stop(rmq_ha *ha) {
     }
     rmq_mutex_unlock(&ha->lock);
     rmq_mutex_unlock(&ha->fork_lock);
+    rmq_mutex_unlock(&ha->round);
+    rmq_mutex_unlock(&ha->lead);
 }
 
 void rmq_ha_free(rmq_ha *ha) {
@@ -316,33 +372,4 @@ int rmq_ha_in_sync(rmq_ha *ha, int64_t end) {
     }
     rmq_mutex_unlock(&ha->lock);
     return count;
-}
-
-int rmq_ha_wait(rmq_ha *ha, int64_t end, int acks, int64_t timeout_ns) {
-    const int64_t *acked = &ha->by[acks - 1].acked;
-    rmq_waiters *waiting = &ha->by[acks - 1].waiting;
-    int64_t deadline = 0;
-    rmq_waiter waiter;
-    int listed = 0;
-    for (;;) {
-        int done = rmq_load(acked) >= end, stopped = rmq_load32(&ha->stopped);
-        if (done || stopped) {
-            if (listed) rmq_waiter_leave(waiting, &waiter);
-            return done ? 0 : -ECANCELED;
-        }
-        int64_t now = rmq_clock_ns();
-        if (deadline == 0) deadline = now + timeout_ns;
-        if (!listed) {
-            if (now >= deadline) return -ETIMEDOUT;
-            rmq_waiter_enter(waiting, &waiter, end);
-            listed = 1;
-        } else {
-            if (now >= deadline) {
-                rmq_waiter_leave(waiting, &waiter);
-                return rmq_load(acked) >= end ? 0 : -ETIMEDOUT;
-            }
-            rmq_waiter_sleep(waiting, &waiter, deadline - now);
-            listed = 0;
-        }
-    }
 }

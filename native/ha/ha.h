@@ -4,7 +4,7 @@
 #include "rmq_ha.h"
 #include "rmq_waiters.h"
 
-enum { HEAD = 12, BATCH = 16, TURN_BYTES = 1 << 20 };
+enum { HEAD = 12, BATCH = 16, TURN_BYTES = 1 << 20, EVENTS = 32 };
 #define SECOND INT64_C(1000000000)
 
 typedef struct replica {
@@ -12,7 +12,7 @@ typedef struct replica {
     int fd, slot;
     unsigned char in[8];
     int in_size;                /* bytes of a report that is not whole yet */
-    int full, watched;          /* the socket takes nothing; epoll tells when it does again */
+    int full, watched;          /* the socket takes nothing; epoll tells when it does again. watched -1: epoll is asked anew */
     int dead;
     int64_t next;               /* log offset behind the last frame that is whole on its way; -1: it said nothing yet */
     int64_t frame_size;         /* of the frame at `next` that is partly on its way; -1: none is */
@@ -28,12 +28,23 @@ typedef struct replica {
     char peer[RMQ_HA_ADDRESS];
 } replica;
 
+struct epoll_event;
+
+/* Everything without a lock of its own is under `round`, but for what is fixed. */
 struct rmq_ha {
     rmq_ha_log log;
     rmq_ha_limits limits;
     int listener, epoll, wake;
     int stop, started, stopped;
-    int asleep;                 /* the thread sleeps, or is about to: what comes has to wake it */
+    rmq_mutex round;            /* whoever has it handles what came, and sends: the thread, or one that waits for slaves */
+    int asleep;                 /* atomic: nobody is about to look, so what comes has to wake the thread */
+    int aside;                  /* atomic: it sleeps on `left`, as leaders do its work */
+    int64_t until;              /* when it wakes by itself */
+    int64_t reach;              /* atomic: all slaves whose sockets take something were sent the log up to here */
+    rmq_mutex lead;             /* held by the one waiter that stands in epoll_wait beside the thread */
+    int leading;                /* one does */
+    int64_t leads;              /* how often one began */
+    rmq_event left;             /* it has left, and something is to be done or to be expected */
     int64_t now, accept_at;     /* accept_at: until then none is taken; 0: they are */
     int64_t budget, budget_ns;  /* bytes that may go now, with limits.rate */
     int64_t sent;
@@ -50,8 +61,14 @@ struct rmq_ha {
     rmq_ha_notes notes;
 };
 
+/* ---- ha.c: `round` is held */
+void ha_turn(rmq_ha *ha, const struct epoll_event *events, int n);      /* what came, and what may go */
+int64_t ha_until_next(rmq_ha *ha);      /* ns until something is due without an event, -1: nothing is. Behind rmq_fence */
+int ha_wait_ms(int64_t ns);
+void ha_signal(rmq_ha *ha);             /* the thread, or the leader, is to look. Without `round`, too */
+
 /* ---- ha_replica.c */
-void replica_readable(replica *r);
+void replica_readable(replica *r, int ending);      /* ending: the peer has closed, or the connection is broken */
 void replica_pump(replica *r);          /* sends what may go */
 void replica_look(replica *r);          /* lag */
 void replica_fail(replica *r, int what, int64_t a, int64_t b);

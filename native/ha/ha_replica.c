@@ -5,6 +5,8 @@
 #include "ha.h"
 #include "rmq_bytes.h"
 
+enum { CHUNKS = 16 };
+
 void replica_fail(replica *r, int what, int64_t a, int64_t b) {
     if (!r->dead) rmq_ha_say(&r->ha->notes, what, 0, a, b, r->peer);
     r->dead = 1;
@@ -80,21 +82,26 @@ static void report(replica *r, int64_t at) {
     count_acks(ha);
 }
 
-void replica_readable(replica *r) {
-    unsigned char chunk[4096];      /* more of them wait for the next round */
-    ssize_t n = recv(r->fd, chunk, sizeof chunk, 0);
-    if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
-    if (n <= 0) {
-        replica_fail(r, RMQ_HA_WENT, r->acked, r->ha->log.end(r->ha->log.ctx));
-        return;
+/* epoll tells of edges: all that is there is read. Of a peer that sends without end, the rest in the next round. */
+void replica_readable(replica *r, int ending) {
+    unsigned char chunk[4096];
+    for (int more = CHUNKS; more > 0 && !r->dead; more--) {
+        ssize_t n = recv(r->fd, chunk, sizeof chunk, 0);
+        if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
+        if (n <= 0) {
+            replica_fail(r, RMQ_HA_WENT, r->acked, r->ha->log.end(r->ha->log.ctx));
+            return;
+        }
+        r->heard = r->ha->now;
+        for (ssize_t i = 0; i < n && !r->dead; i++) {
+            r->in[r->in_size++] = chunk[i];
+            if (r->in_size < 8) continue;
+            r->in_size = 0;
+            report(r, rmq_get64(r->in));
+        }
+        if (n < (ssize_t)sizeof chunk && !ending) return;       /* what comes from here on makes an edge of its own */
     }
-    r->heard = r->ha->now;
-    for (ssize_t i = 0; i < n && !r->dead; i++) {
-        r->in[r->in_size++] = chunk[i];
-        if (r->in_size < 8) continue;
-        r->in_size = 0;
-        report(r, rmq_get64(r->in));
-    }
+    r->watched = -1;
 }
 
 void replica_look(replica *r) {

@@ -1,5 +1,6 @@
-/* The master's half of RocketMQ's HA protocol (DefaultHAService, DefaultHAConnection): one thread serves every slave. No
- * Python, no GIL, and no knowledge of a store: bytes of the log come through rmq_ha_log.
+/* The master's half of RocketMQ's HA protocol (DefaultHAService, DefaultHAConnection): one thread serves every slave, and
+ * threads that wait for slaves do its work where it would only be one more wake-up. No Python, no GIL, and no knowledge of a
+ * store: bytes of the log come through rmq_ha_log.
  *
  * A slave says int64 maxPhyOffset, again and again: the first one is where it wants to begin, each later one acknowledges.
  * The master sends frames: int64 log offset, int32 size, bytes; size 0 is a heartbeat. A slave holds one descriptor and 1 KiB
@@ -13,7 +14,8 @@ enum { RMQ_HA_SLAVES = 64, RMQ_HA_ADDRESS = 64, RMQ_HA_NOTES = 256 };
 
 typedef struct rmq_ha rmq_ha;
 
-/* The log. `end` runs in any thread, the others in the HA thread. */
+/* The log. `end` runs in any thread, the others in the HA thread, or in one that is in rmq_ha_push or rmq_ha_wait: in one at a
+ * time, and `acked` with a lock that rmq_ha_push takes. */
 typedef struct rmq_ha_log {
     void *ctx;
     int64_t (*end)(void *ctx);          /* offset up to which bytes may be sent */
@@ -106,7 +108,8 @@ void rmq_ha_fork_unlock(rmq_ha *ha);
 void rmq_ha_child(rmq_ha *ha);
 
 /* ---- any thread */
-void rmq_ha_wake(rmq_ha *ha);           /* there is more to send; a system call only where the thread may sleep */
+void rmq_ha_wake(rmq_ha *ha);           /* there may be more to send; a system call only where nobody is about to look */
+void rmq_ha_push(rmq_ha *ha, int waits);    /* the same; where it is little, this thread sends it. waits: rmq_ha_wait follows */
 int rmq_ha_replicas(rmq_ha *ha, rmq_ha_replica *out, int most);
 rmq_ha_notes *rmq_ha_notes_of(rmq_ha *ha);
 /* What `acks` slaves, 1 to RMQ_HA_SLAVES, have acknowledged; -1: nothing. Of two connections from one host the older one counts
@@ -117,7 +120,8 @@ int64_t rmq_ha_acked(const rmq_ha *ha, int acks);
 int rmq_ha_in_sync(rmq_ha *ha, int64_t end);
 /* True if a slave is connected that lacks no more than behind_bytes of what is below `end` (RocketMQ: isSlaveOK). */
 int rmq_ha_usable(rmq_ha *ha, int64_t end);
-/* Until `acks` slaves have acknowledged `end`: 0; -ETIMEDOUT; -ECANCELED: the master has stopped. */
+/* Until `acks` slaves have acknowledged `end`: 0; -ETIMEDOUT; -ECANCELED: the master has stopped. One of those who wait reads
+ * what slaves say itself, for all. */
 int rmq_ha_wait(rmq_ha *ha, int64_t end, int acks, int64_t timeout_ns);
 int64_t rmq_ha_sent(const rmq_ha *ha);          /* bytes of the log, to all slaves */
 #endif

@@ -5,6 +5,7 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <sched.h>
 #include <semaphore.h>
 #include <stdlib.h>
 #include <sys/socket.h>
@@ -150,6 +151,7 @@ static void a_late_wake(void) {
     rmq_ha_stop(ha);
     for (int i = 0; i < 8; i++) CHECK((mine[i] = rmq_ha_wake_new()) >= 0);
     rmq_publish32(&ha->asleep, 1);
+    rmq_publish(&ha->reach, -1);        /* as where a slave lacks something */
     rmq_ha_wake(ha);
     for (int i = 0; i < 8; i++) {
         CHECK(read(mine[i], &count, 8) < 0 && errno == EAGAIN);
@@ -164,6 +166,89 @@ static int ended(int fd) {
     while ((n = recv(fd, some, sizeof some, 0)) > 0) {}
     close(fd);
     return 1;
+}
+
+/* Threads that put and wait for one slave or both, as synchronous puts do, beside one that only puts:
+ * whoever reads what the slaves say, nobody's acknowledgement is lost, and nobody else is needed to send. */
+enum { PUTTERS = 4, PUTS = 1500, STEP = 16 };
+
+static int64_t next_put(void) { return rmq_add(&log_end, STEP); }
+
+static void *put_and_wait(void *arg) {
+    rmq_ha *ha = arg;
+    for (int i = 0; i < PUTS; i++) {
+        int64_t end = next_put();
+        rmq_ha_push(ha, 1);
+        CHECK(rmq_ha_wait(ha, end, 1 + i % SLAVES, 60 * SECOND) == 0);
+        CHECK(rmq_ha_acked(ha, 1 + i % SLAVES) >= end);
+    }
+    return NULL;
+}
+
+static void *put_only(void *arg) {
+    for (int i = 0; i < PUTS; i++) {
+        next_put();
+        if (i % 2) rmq_ha_wake(arg); else rmq_ha_push(arg, 0);
+        if (i % 100 == 0) sched_yield();
+    }
+    return NULL;
+}
+
+static void waiters_that_lead(void) {
+    uint16_t port;
+    rmq_publish(&log_end, 1);
+    rmq_ha *ha = master(10 * SECOND, &port);
+    follower all[SLAVES];
+    pthread_t putters[PUTTERS + 1];
+    for (int i = 0; i < SLAVES; i++) {
+        all[i].port = port;
+        CHECK(rmq_thread_start(&all[i].thread, follow, &all[i], "slave") == 0);
+    }
+    for (int i = 0; i <= PUTTERS; i++) {
+        CHECK(rmq_thread_start(&putters[i], i < PUTTERS ? put_and_wait : put_only, ha, "putter") == 0);
+    }
+    for (int i = 0; i <= PUTTERS; i++) CHECK(rmq_thread_join(&putters[i]) == 0);
+    rmq_publish(&log_end, LOG_SIZE - 1);        /* where the followers end */
+    rmq_ha_push(ha, 0);
+    CHECK(rmq_ha_wait(ha, LOG_SIZE - 1, SLAVES, 60 * SECOND) == 0);
+    rmq_ha_stop(ha);
+    for (int i = 0; i < SLAVES; i++) CHECK(rmq_thread_join(&all[i].thread) == 0);
+    rmq_ha_free(ha);
+}
+
+static int64_t wait_rc;
+
+static void *wait_long(void *arg) {
+    rmq_publish(&wait_rc, rmq_ha_wait(arg, LOG_SIZE, 1, 600 * SECOND));
+    return NULL;
+}
+
+/* One slave says the same again and again, more than a turn reads, and closes: all of it is heard, and the end too. A stop lets
+ * out whoever leads, and the others. */
+static void much_at_once(void) {
+    enum { WORDS = 40000 };
+    static unsigned char out[8 * WORDS];
+    uint16_t port;
+    pthread_t waiters[3];
+    rmq_publish(&log_end, 1000);
+    rmq_ha *ha = master(60 * SECOND, &port);
+    int fd = slave(port);
+    report(fd, 100);
+    for (int64_t at = 100; at < 1000;) at += frame(fd, at);
+    for (int i = 0; i < 3; i++) CHECK(rmq_thread_start(&waiters[i], wait_long, ha, "waiter") == 0);
+    for (int i = 0; i < WORDS; i++) rmq_put64(out + 8 * i, 100 + 900 * (int64_t)(i + 1) / WORDS);
+    CHECK(send(fd, out, sizeof out, MSG_NOSIGNAL) == (ssize_t)sizeof out);
+    CHECK(rmq_ha_wait(ha, 1000, 1, 60 * SECOND) == 0);
+    report(fd, 1000);
+    CHECK(shutdown(fd, SHUT_WR) == 0 && ended(fd));
+    rmq_ha_replica found[RMQ_HA_SLAVES];
+    while (rmq_ha_replicas(ha, found, RMQ_HA_SLAVES) > 0) sched_yield();
+    rmq_ha_stop(ha);
+    for (int i = 0; i < 3; i++) {
+        CHECK(rmq_thread_join(&waiters[i]) == 0);
+        CHECK(rmq_load(&wait_rc) == -ECANCELED);
+    }
+    rmq_ha_free(ha);
 }
 
 /* Reports that no slave sends end the connection; so does silence, and a place that cleaning has deleted. */
@@ -241,6 +326,8 @@ static void a_name_that_nobody_answers_for(void) {
 int main(void) {
     under_load();
     a_late_wake();
+    waiters_that_lead();
+    much_at_once();
     peers_that_are_none();
     a_name_that_nobody_answers_for();
     return 0;

@@ -82,8 +82,8 @@ class Known:
 
     def _topics(self) -> Iterator[tuple[str, int, int, int]]:
         allowed = self._core.options["brokerPermission"]
-        if self._core.store.options.role != "master":
-            allowed &= PERM_READ                # a send whose answer waits for a slave is Python's, and so is a slave's refusal
+        if self._core.store.options.role == "slave":
+            allowed &= PERM_READ                # Python refuses
         for topic in self._core.topics.snapshot().values():
             perm = topic.perm & allowed
             if topic.name in NO_SEND or topic.name.startswith((RETRY, DEAD)):

@@ -5,8 +5,3 @@ from rmq_store.network._state cimport Service
 # RMQ_PASS, and nothing is stored: a case that Python has to look at.
 cdef rmq_done send_request(Service *s, rmq_connection *c, const rmq_frame *f) noexcept nogil
 cdef rmq_done batch_request(Service *s, rmq_connection *c, const rmq_frame *f) noexcept nogil       # the same for 320
-# After the requests that one read brought. True: it may have dispatched, so that held pulls have something to be answered.
-cdef bint sends_turn(Service *s) noexcept nogil
-cdef void sends_flushed(Service *s) noexcept nogil      # the log is durable further than before, or failed
-cdef void sends_tick(Service *s) noexcept nogil
-cdef void sends_ending(Service *s) noexcept nogil       # the last ones are made durable and answered

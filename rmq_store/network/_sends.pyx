@@ -6,23 +6,22 @@ from libc.stdio cimport snprintf
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcmp, memcpy
 
-from rmq_store.base.io._sync cimport (
-    ETIMEDOUT, rmq_count, rmq_event_wake, rmq_fence, rmq_load, rmq_load32, rmq_publish, rmq_publish32)
+from rmq_store.access.writer._put cimport WAIT_ACKS, WAIT_DEVICE, WAIT_IN_SYNC, WAIT_REPLICA
+from rmq_store.base.io._sync cimport ETIMEDOUT, rmq_count, rmq_event_wake, rmq_load, rmq_load32
 from rmq_store.codec._batch cimport BATCH_ELEMENT, BATCH_END, BatchElement, BatchReader, batch_args, batch_begin, batch_next
 from rmq_store.codec._layout cimport (
     FLAG_BORN_V6, FLAG_STORE_V6, FLAG_TRANSACTION, HOST_V4_SIZE, HOST_V6_SIZE, PROPERTIES_SIZE_MAX)
-from rmq_store.codec._record cimport RecordArgs, body_crc32, record_prepare, rmq_put32, rmq_put64
+from rmq_store.codec._record cimport RecordArgs, body_crc32, record_prepare, rmq_put32
 from rmq_store.codec._text cimport Property, property_next
 from rmq_store.log.commitlog._log cimport (
-    APPEND_NEED_FILE, APPEND_NEED_ROOM, APPEND_OK, Appended, log_append, log_busy, log_dispatch, log_lock_begin,
-    log_lock_end_quick, log_reserve, log_reserve_max, log_wait_file, log_wait_room)
-from rmq_store.log.flush._flush cimport flush_all, flush_commit_try
+    APPEND_NEED_FILE, APPEND_NEED_ROOM, APPEND_OK, Appended, log_append, log_busy, log_lock_begin, log_lock_end_quick,
+    log_reserve, log_reserve_max, log_wait_file, log_wait_room)
 from rmq_store.network._net cimport (
     RMQ_ANSWER_ROOM, RMQ_DONE, RMQ_LATER, RMQ_ONEWAY, RMQ_PASS, rmq_address, rmq_answer, rmq_answer_begin, rmq_answer_end,
-    rmq_answer_integer, rmq_answer_text, rmq_connection, rmq_connection_filled, rmq_connection_id, rmq_connection_peer,
-    rmq_connection_room, rmq_connection_waited, rmq_done, rmq_frame, rmq_net_find, rmq_net_now, rmq_send, rmq_send_decode,
-    rmq_text)
-from rmq_store.network._state cimport BATCH_MAX, ID_SIZE, UNIQUE_MAX, WAITING_MAX, Service, Waiting
+    rmq_connection, rmq_connection_filled, rmq_connection_peer, rmq_connection_room, rmq_connection_waited, rmq_done,
+    rmq_frame, rmq_send, rmq_send_decode, rmq_text)
+from rmq_store.network._settled cimport SENT, SLAVE_NOT_AVAILABLE, settled_answer, settled_later, settled_room
+from rmq_store.network._state cimport BATCH_MAX, UNIQUE_MAX, Service, Waiting
 from rmq_store.network._tables cimport PERM_WRITE, TopicRow, tables_topic
 from rmq_store.queues.consumequeue._batches cimport queue_batched
 from rmq_store.queues.consumequeue._queue cimport Queue, queues_find
@@ -34,9 +33,8 @@ cdef extern from "<arpa/inet.h>" nogil:
     unsigned short ntohs(unsigned short n)
 
 cdef enum:
-    STREAM_NS = 20_000          # sends that come faster are a stream: the committer gathers them
     SEND_BATCH = 320
-    SENT = 0, SYSTEM_BUSY = 2, FLUSH_DISK_TIMEOUT = 10, SERVICE_NOT_AVAILABLE = 14
+    SYSTEM_BUSY = 2
     V4_PORT = HOST_V4_SIZE - 4, V6_PORT = HOST_V6_SIZE - 4      # where a host has its port
     NAMES_MAX = 64              # properties of one message that are compared with each other
 
@@ -120,56 +118,6 @@ cdef int32_t _rewrite(Service *s, rmq_text given, bint batch, bint *waits, rmq_t
     return <int32_t> (to - s.properties)
 
 
-# ---- answers
-
-cdef void _message_id(const Service *s, int64_t offset, char *out) noexcept nogil:
-    # Store host and log offset, upper-case hex.
-    cdef unsigned char[28] raw
-    cdef int size = HOST_V6_SIZE if s.plain.sys_flag & FLAG_STORE_V6 else HOST_V4_SIZE
-    cdef int i
-    memcpy(raw, s.plain.store_host, size)
-    rmq_put64(raw + size, offset)
-    for i in range(size + 8):
-        out[2 * i] = b"0123456789ABCDEF"[raw[i] >> 4]
-        out[2 * i + 1] = b"0123456789ABCDEF"[raw[i] & 15]
-
-
-cdef int32_t _message_ids(Service *s, const Waiting *w) noexcept nogil:
-    # In s.ids, with commas between. How many bytes.
-    cdef int32_t size = ID_SIZE if s.plain.sys_flag & FLAG_STORE_V6 else ID_SIZE - 24
-    cdef int32_t i, at = 0
-    for i in range(max(w.count, 1)):
-        if i > 0:
-            s.ids[at] = c","
-            at += 1
-        _message_id(s, w.offsets[i] if w.count > 0 else w.offset, &s.ids[at])
-        at += size
-    return at
-
-
-cdef void _answer(Service *s, rmq_connection *c, const Waiting *w, int32_t code) noexcept nogil:
-    cdef rmq_answer a
-    cdef const char *remark = NULL
-    cdef unsigned char *to = rmq_connection_room(c, RMQ_ANSWER_ROOM + 2 * w.unique_size + w.count * (ID_SIZE + 1))
-    if to == NULL:
-        return
-    if code == SERVICE_NOT_AVAILABLE:
-        remark = b"service not available now."
-    rmq_answer_begin(&a, to, w.serialize, code, w.opaque, s.version, remark)
-    if code != SERVICE_NOT_AVAILABLE:
-        rmq_answer_text(&a, b"msgId", s.ids, _message_ids(s, w))
-        rmq_answer_integer(&a, b"queueId", w.queue_id)
-        rmq_answer_integer(&a, b"queueOffset", w.queue_offset)
-        rmq_answer_text(&a, b"MSG_REGION", s.region, s.region_size)
-        if s.trace_on:
-            rmq_answer_text(&a, b"TRACE_ON", b"true", 4)
-        else:
-            rmq_answer_text(&a, b"TRACE_ON", b"false", 5)
-        if w.unique_size > 0:
-            rmq_answer_text(&a, b"transactionId", w.unique, w.unique_size)
-    rmq_connection_filled(c, rmq_answer_end(&a, 0))
-
-
 # ---- one send
 
 cdef struct Prepared:
@@ -177,7 +125,7 @@ cdef struct Prepared:
     Queue *queue
     rmq_text unique
     int32_t queue_id
-    bint waits                  # for the device
+    int wants                   # WAIT_ bits
 
 
 cdef void _born_host(RecordArgs *a, const rmq_address *peer) noexcept nogil:
@@ -257,43 +205,60 @@ cdef int32_t _queue_id(Service *s, const TopicRow *t, int32_t wanted) noexcept n
     return <int32_t> (s.turn % t.write_queues)
 
 
+cdef bint _waits_for(Service *s, Prepared *p, bint asks, bint oneway) noexcept nogil:
+    # What the answer waits for. False: too few slaves are in sync, which Python tells. RocketMQ: CommitLog.calcNeedAckNums.
+    cdef int in_sync = 0, acks
+    p.wants = s.waits if asks else 0
+    if p.wants & WAIT_IN_SYNC:
+        acks = s.replicas.needed(s.replicas.of, rmq_load(&s.log.wrote), &in_sync)
+        if acks < 0:
+            return False
+        p.wants = (p.wants | acks << WAIT_ACKS if acks > 0 else p.wants & ~WAIT_REPLICA) & ~WAIT_IN_SYNC
+    if oneway:
+        p.wants = 0
+    return True
+
+
 cdef TopicRow *_prepared(Service *s, rmq_connection *c, const rmq_frame *f, rmq_send *h, Prepared *p) noexcept nogil:
     # What one message and a batch have in common, before anything is stored. NULL: Python has to look.
     cdef TopicRow *t
     cdef rmq_text unique
+    cdef bint asks = True
     if rmq_load32(s.put_checks) != 0 or rmq_send_decode(f, h) < 0 or log_busy(s.log):
         return NULL
     t = tables_topic(s.tables, h.topic)
     if t == NULL or not t.perm & PERM_WRITE or not _arguments(s, &p.args, c, f, h):
         return NULL
     p.queue_id = _queue_id(s, t, h.queue_id)
-    p.waits = True
     unique.at, unique.size = NULL, 0
     p.args.properties = s.properties
-    p.args.properties_size = _rewrite(s, h.properties, f.code == SEND_BATCH, &p.waits, &unique)
+    p.args.properties_size = _rewrite(s, h.properties, f.code == SEND_BATCH, &asks, &unique)
     if p.queue_id < 0 or p.args.properties_size < 0 or unique.size > UNIQUE_MAX or not _is_plain(unique.at, unique.size):
         return NULL
     p.queue = _queue(s, t, p.queue_id)
     if p.queue == NULL:
         return NULL
     p.args.topic, p.args.topic_size, p.args.queue_id = t.name, t.size, p.queue_id
-    p.waits = p.waits and s.sync_mode and not f.flag & RMQ_ONEWAY
     p.unique = unique
-    return t
+    return t if _waits_for(s, p, asks, f.flag & RMQ_ONEWAY) else NULL
 
 
-cdef void _stored(Service *s, rmq_connection *c, const rmq_frame *f, const Prepared *p, Waiting *w) noexcept nogil:
-    # It is in the log: the answer, or its place among those that wait for the device.
+cdef bint _stored(Service *s, rmq_connection *c, const rmq_frame *f, const Prepared *p, Waiting *w) noexcept nogil:
+    # It is in the log: the answer, or its place among those that wait: True.
     w.queue_id, w.opaque, w.serialize = p.queue_id, f.opaque, f.serialize
     w.unique_size = p.unique.size if s.compat5 else 0
     if w.unique_size > 0:
         memcpy(w.unique, p.unique.at, w.unique_size)
-    if p.waits:
-        _wait(s, c, w)
-    else:
+    w.wants, w.code = p.wants, SENT
+    if w.wants & WAIT_REPLICA and w.wants >> WAIT_ACKS == 0 and not s.replicas.usable(s.replicas.of, w.end):
+        w.wants, w.code = w.wants & ~WAIT_REPLICA, SLAVE_NOT_AVAILABLE
+    if not w.wants & WAIT_DEVICE:
         s.nudge_due = True
-        if not f.flag & RMQ_ONEWAY:
-            _answer(s, c, w, SENT)
+    if w.wants:
+        settled_later(s, c, w)
+    elif not f.flag & RMQ_ONEWAY:
+        settled_answer(s, c, w)
+    return w.wants != 0
 
 
 cdef rmq_done send_request(Service *s, rmq_connection *c, const rmq_frame *f) noexcept nogil:
@@ -307,7 +272,7 @@ cdef rmq_done send_request(Service *s, rmq_connection *c, const rmq_frame *f) no
     record_prepare(&p.args)
     if p.args.properties_total > PROPERTIES_SIZE_MAX or p.args.size > rmq_load(s.record_size_max):
         return RMQ_PASS
-    if p.waits and not _room_to_wait(s):
+    if p.wants and not settled_room(s):
         return _later(s, c, f)
     p.args.body_crc = body_crc32(p.args.body, p.args.body_size)
     status = log_append(s.log, &p.args, p.queue, log_lock_begin(s.log), &out)
@@ -385,116 +350,19 @@ cdef rmq_done batch_request(Service *s, rmq_connection *c, const rmq_frame *f) n
     w.count = _measure(s, &p.args, f, &total)
     if w.count == 0 or total > log_reserve_max(s.log):
         return RMQ_PASS
-    if p.waits and not _room_to_wait(s):
+    if p.wants and not settled_room(s):
         return _later(s, c, f)
-    w.offsets = <int64_t *> malloc(w.count * sizeof(int64_t)) if p.waits else s.offsets
+    w.offsets = <int64_t *> malloc(w.count * sizeof(int64_t)) if p.wants else s.offsets
     if w.offsets == NULL:
         return RMQ_PASS
     status = _place(s, &p, f, total, &w)
     if log_lock_end_quick(s.log):
         s.dispatch_due = True
     if status != APPEND_OK:
-        if p.waits:
+        if p.wants:
             free(w.offsets)
         return _later(s, c, f) if _lacking(s, status, total) == RMQ_LATER else RMQ_PASS
     rmq_count(&s.batches, 1)
-    _stored(s, c, f, &p, &w)
-    return RMQ_DONE
-
-
-# ---- those that wait for the device
-
-cdef bint _room_to_wait(Service *s) noexcept nogil:
-    cdef Waiting *more
-    cdef int64_t i, room
-    if s.waiting_count < s.waiting_room:
-        return True
-    if s.waiting_room == WAITING_MAX:
-        return False
-    room = max(2 * s.waiting_room, <int64_t> 256)
-    more = <Waiting *> malloc(room * sizeof(Waiting))
-    if more == NULL:
-        return False
-    for i in range(s.waiting_count):
-        more[i] = s.waiting[(s.waiting_first + i) % s.waiting_room]
-    free(s.waiting)
-    s.waiting, s.waiting_room, s.waiting_first = more, room, 0
-    return True
-
-
-cdef void _wait(Service *s, rmq_connection *c, Waiting *w) noexcept nogil:
-    w.connection = rmq_connection_id(c)
-    w.since_ns = rmq_net_now(s.net)
-    s.waiting[(s.waiting_first + s.waiting_count) % s.waiting_room] = w[0]
-    s.waiting_count += 1
-
-
-cdef void _settle(Service *s, int32_t code) noexcept nogil:
-    # The first of those that wait.
-    cdef Waiting *w = &s.waiting[s.waiting_first]
-    cdef rmq_connection *c = rmq_net_find(s.net, w.connection)
-    s.waiting_first = (s.waiting_first + 1) % s.waiting_room
-    s.waiting_count -= 1
-    if c != NULL:
-        _answer(s, c, w, code)
-    if w.count > 0:
+    if not _stored(s, c, f, &p, &w) and p.wants:
         free(w.offsets)
-
-
-cdef void sends_flushed(Service *s) noexcept nogil:
-    cdef int64_t flushed
-    while s.waiting_count > 0:
-        rmq_publish32(&s.sink.armed, 1)
-        rmq_fence()                     # a flush that ends from here on signals, and what ended before is seen
-        flushed = rmq_load(&s.log.flushed)
-        if s.waiting[s.waiting_first].end > flushed:
-            if rmq_load32(&s.log.fence) == 0:
-                return
-            _settle(s, SERVICE_NOT_AVAILABLE)       # nothing becomes durable any more, and whoever was told is not untold
-            continue
-        while s.waiting_count > 0 and s.waiting[s.waiting_first].end <= flushed:
-            _settle(s, SENT)
-
-
-cdef bint sends_turn(Service *s) noexcept nogil:
-    cdef int64_t wanted
-    cdef bint dispatched = s.dispatch_due
-    s.dispatch_due = False
-    if dispatched:
-        log_dispatch(s.log)
-    if s.nudge_due:
-        s.nudge_due = False
-        # A commit that need not gather more comes at once where a consumer waits for it: here where it goes to the page
-        # cache, as a dispatch does; by the committer, before its next look, where it waits for the device.
-        if (s.held_count > 0 and s.log.pool != NULL and rmq_load(&s.log.commit_interval_max_ns) == 0
-                and rmq_net_now(s.net) - s.commit_asked >= STREAM_NS):
-            s.commit_asked = rmq_net_now(s.net)
-            if flush_commit_try(s.log):
-                log_dispatch(s.log)
-                dispatched = True
-            else:
-                rmq_event_wake(&s.log.commit_wanted)
-        if s.sync_mode and rmq_load32(&s.log.flush_asleep) != 0:
-            rmq_event_wake(&s.log.flush_wanted)
-    if s.waiting_count == 0:
-        return dispatched
-    wanted = s.waiting[(s.waiting_first + s.waiting_count - 1) % s.waiting_room].end
-    if wanted > s.ahead.wanted:
-        sends_flushed(s)                # arms
-        rmq_publish(&s.ahead.wanted, wanted)
-        rmq_fence()
-        if rmq_load32(&s.ahead.asleep) != 0:
-            rmq_event_wake(&s.ahead.more)
-    return dispatched
-
-
-cdef void sends_tick(Service *s) noexcept nogil:
-    # A device that does not answer: the message is stored, and RocketMQ says how far.
-    while s.waiting_count > 0 and rmq_net_now(s.net) - s.waiting[s.waiting_first].since_ns > s.flush_deadline_ns:
-        _settle(s, FLUSH_DISK_TIMEOUT)
-
-
-cdef void sends_ending(Service *s) noexcept nogil:
-    if s.waiting_count > 0:
-        flush_all(s.log)        # an error is a fence, which is what those who wait are told
-        sends_flushed(s)
+    return RMQ_DONE

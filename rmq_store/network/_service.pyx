@@ -8,11 +8,13 @@ from libc.string cimport memcpy
 
 from rmq_store.access.waiting._wait cimport StoreWait
 from rmq_store.access.writer._ahead cimport ahead_add, ahead_start, ahead_stop
+from rmq_store.access.writer._put cimport TELLS_NETWORK, WAIT_REPLICA
 from rmq_store.network._access cimport access_allows, access_begin, access_free, access_new
 from rmq_store.network._consumers cimport heartbeat_request, query_request, update_request
 from rmq_store.network._net cimport RMQ_PASS, rmq_connection, rmq_connection_listener, rmq_done, rmq_frame, rmq_service
 from rmq_store.network._pulls cimport pull_request, pulls_arrived, pulls_closed, pulls_stop, pulls_tick
-from rmq_store.network._sends cimport batch_request, send_request, sends_ending, sends_flushed, sends_tick, sends_turn
+from rmq_store.network._sends cimport batch_request, send_request
+from rmq_store.network._settled cimport settled_ending, settled_look, settled_tick, settled_turn
 from rmq_store.network._state cimport Beat, Service
 from rmq_store.network._tables cimport Tables, tables_free
 from rmq_store.queues.consumequeue._arrivals cimport hub_free, hub_new
@@ -71,19 +73,19 @@ cdef void _turn(void *ctx) noexcept nogil:
     # While pulls are held a send is dispatched here, if the dispatcher sleeps, and its message goes out with the send's answer:
     # no other thread has to wake up in between.
     cdef Service *s = <Service *> ctx
-    if sends_turn(s) and s.held_count > 0:
+    if settled_turn(s) and s.held_count > 0:
         pulls_arrived(s)
 
 
 cdef void _woken(void *ctx, int which) noexcept nogil:
     if which == FLUSHED:
-        sends_flushed(<Service *> ctx)
+        settled_look(<Service *> ctx)
     else:
         pulls_arrived(<Service *> ctx)
 
 
 cdef void _tick(void *ctx) noexcept nogil:
-    sends_tick(<Service *> ctx)
+    settled_tick(<Service *> ctx)
     pulls_tick(<Service *> ctx)
 
 
@@ -92,7 +94,7 @@ cdef void _closed(void *ctx, rmq_connection *c) noexcept nogil:
 
 
 cdef void _ending(void *ctx) noexcept nogil:
-    sends_ending(<Service *> ctx)
+    settled_ending(<Service *> ctx)
 
 
 cdef void service_serve(Service *s, rmq_service *out) noexcept nogil:
@@ -161,6 +163,9 @@ cdef int _know_store(Service *s, StoreWait store) except -1:
     s.plain.trailing_separator = False      # the stored properties are whole
     s.compat5, s.sync_mode, s.lights = store.compat5, store.sync_mode, store.lights.on
     s.flush_deadline_ns = store.flush_deadline_ns
+    s.waits, s.replicas = store.waits, &store.replicas
+    s.ahead.more, s.ahead.watched = &store.replicas.more[TELLS_NETWORK], &store.replicas.watched[TELLS_NETWORK]
+    s.ahead.replicas = s.replicas if s.waits & WAIT_REPLICA else NULL
     return 0
 
 
@@ -185,7 +190,7 @@ cdef int _know_broker(Service *s, object facts) except -1:
 
 
 cdef int service_begin(Service *s) noexcept nogil:
-    return ahead_start(&s.ahead) if s.sync_mode else 0
+    return ahead_start(&s.ahead) if s.waits else 0
 
 
 cdef void service_stop(Service *s) noexcept nogil:

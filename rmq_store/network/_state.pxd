@@ -4,6 +4,7 @@ from libc.stdint cimport int32_t, int64_t, uint64_t
 
 from rmq_store.access.reader._request cimport Found, GetCounts
 from rmq_store.access.writer._ahead cimport Ahead, Sink
+from rmq_store.access.writer._put cimport Replicas
 from rmq_store.base.io._sync cimport rmq_mutex
 from rmq_store.codec._record cimport RecordArgs
 from rmq_store.log.commitlog._log cimport Log
@@ -18,7 +19,7 @@ from rmq_store.services.consumer._offsets cimport OffsetTable
 cdef enum:
     UNIQUE_MAX = 64             # bytes of a UNIQ_KEY that goes into answers
     STAMP_MAX = 1024
-    WAITING_MAX = 1 << 17       # sends that wait for the device
+    WAITING_MAX = 1 << 17       # sends that wait for the device, or for slaves
     BATCH_MAX = 1024            # messages of a batch; a larger one is Python's
     ID_SIZE = 56                # of the id of a message, at most
 
@@ -60,11 +61,13 @@ cdef struct Held:
     Pull pull
 
 cdef struct Waiting:
-    # A send that is stored, and whose answer waits for the flush. They are in the order of the log.
+    # A send that is stored, and whose answer waits for the device, or for slaves. They are in the order of the log.
     int64_t end
     int64_t offset
     int64_t queue_offset
-    int64_t since_ns
+    int64_t since_ns            # it began to wait: for the device, then for slaves
+    int wants                   # WAIT_ bits of a put
+    int32_t code                # of its answer, as far as is known
     uint64_t connection
     int32_t opaque
     int32_t serialize
@@ -105,6 +108,8 @@ cdef struct Service:
     RecordArgs plain            # a put's, but for what the request says
     bint compat5
     bint sync_mode
+    int waits                   # WAIT_ bits of a put that is told nothing else
+    Replicas *replicas          # of StorePut
     bint lights                 # light queues are on: their sends are Python's
     int64_t flush_deadline_ns
     # ---- of the broker
@@ -134,6 +139,10 @@ cdef struct Service:
     int64_t waiting_first
     int64_t waiting_count
     int64_t waiting_room
+    int64_t durable_count       # so many of them, from the first on, wait for slaves alone
+    int64_t asked               # the log up to here is on its way to the device and to slaves
+    int64_t replicate           # slaves have to acknowledge the log up to here,
+    int acks                    # so many of them at most
     # ---- pulls
     bint long_polling
     int64_t short_polling_ns

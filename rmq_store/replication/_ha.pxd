@@ -36,6 +36,7 @@ cdef extern from "rmq_ha.h" nogil:
     void rmq_ha_fork_unlock(rmq_ha *ha)
     void rmq_ha_child(rmq_ha *ha)
     void rmq_ha_wake(rmq_ha *ha)
+    void rmq_ha_push(rmq_ha *ha, int waits)
     int rmq_ha_replicas(rmq_ha *ha, rmq_ha_replica *out, int most)
     rmq_ha_notes *rmq_ha_notes_of(rmq_ha *ha)
     int64_t rmq_ha_acked(const rmq_ha *ha, int acks)

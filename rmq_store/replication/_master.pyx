@@ -1,7 +1,8 @@
 """The master's side of replication: the HA thread of native/ha over the log of an open store (RocketMQ: DefaultHAService).
 
-Slaves get what readers may see: bytes that are committed, and, where only durable messages are visible, flushed. A second
-thread sleeps on the dispatcher's event, as a futex cannot be waited for beside sockets, and wakes the HA thread.
+Slaves get what readers may see: bytes that are committed, and, where only durable messages are visible, flushed. A put that
+waits for slaves sends by itself. For the others a second thread sleeps on the dispatcher's event, as a futex cannot be waited
+for beside sockets, and sends, or wakes the HA thread where it is much.
 """
 import os
 import threading
@@ -10,7 +11,7 @@ import weakref
 from libc.stdint cimport int64_t
 from libc.stdlib cimport calloc, free
 
-from rmq_store.access.writer._put cimport WAIT_IN_SYNC, WAIT_REPLICA, Replicas, StorePut
+from rmq_store.access.writer._put cimport TELLS, WAIT_IN_SYNC, WAIT_REPLICA, Replicas, StorePut
 from rmq_store.base.io._io cimport rmq_lost_any
 from rmq_store.base.io._sync cimport (EIO, pthread_t, rmq_count, rmq_event_ticket, rmq_event_wait, rmq_event_wake, rmq_fence,
                                       rmq_load, rmq_load32, rmq_publish32, rmq_thread_join, rmq_thread_start)
@@ -20,8 +21,8 @@ from rmq_store.log.dispatch._dispatch cimport Dispatcher
 from rmq_store.log.flush._flush cimport flush_commit, flush_wait
 from rmq_store.replication._ha cimport (RMQ_HA_SLAVES, rmq_ha, rmq_ha_acked, rmq_ha_child, rmq_ha_fork_lock,
                                         rmq_ha_fork_unlock, rmq_ha_free, rmq_ha_heard, rmq_ha_in_sync, rmq_ha_limits,
-                                        rmq_ha_log, rmq_ha_new, rmq_ha_note, rmq_ha_notes_of, rmq_ha_replica, rmq_ha_replicas,
-                                        rmq_ha_sent, rmq_ha_start, rmq_ha_stop, rmq_ha_usable, rmq_ha_wait, rmq_ha_wake)
+                                        rmq_ha_log, rmq_ha_new, rmq_ha_note, rmq_ha_notes_of, rmq_ha_push, rmq_ha_replica,
+                                        rmq_ha_replicas, rmq_ha_sent, rmq_ha_start, rmq_ha_stop, rmq_ha_usable, rmq_ha_wait)
 
 cdef int64_t MS = 1_000_000
 cdef int64_t LOOK_NS = 1_000_000_000        # where dispatch is held back, nothing wakes the thread
@@ -92,7 +93,7 @@ cdef void *_wake(void *arg) noexcept nogil:
         end = _end(s)
         if end != told:
             told = end
-            rmq_ha_wake(s.ha)
+            rmq_ha_push(s.ha, 0)
         else:
             rmq_event_wait(&s.dispatcher.moved, ticket, LOOK_NS)
     return NULL
@@ -120,7 +121,7 @@ cdef int _needed(void *of, int64_t end, int *in_sync) noexcept nogil:
     return wanted - 1 if wanted <= there else -1
 
 
-cdef void _push_for(Source *s, int64_t end, int64_t timeout_ns) noexcept nogil:
+cdef void _push_for(Source *s, int64_t end, int64_t timeout_ns, bint waits) noexcept nogil:
     # What slaves may not have yet is made so: nobody else may be in a hurry.
     if rmq_load32(&s.stop) != 0:
         return
@@ -129,28 +130,30 @@ cdef void _push_for(Source *s, int64_t end, int64_t timeout_ns) noexcept nogil:
             flush_wait(s.log, end, timeout_ns)
         else:
             flush_commit(s.log, end)
-    rmq_ha_wake(s.ha)
+    rmq_ha_push(s.ha, waits)
 
 
 cdef void _push(void *of, int64_t end) noexcept nogil:
     cdef Source *s = <Source *> of
-    _push_for(s, end, s.replicas.timeout_ns)
+    _push_for(s, end, s.replicas.timeout_ns, False)
 
 
 cdef int _wait(void *of, int64_t end, int acks, int64_t timeout_ns) noexcept nogil:
     cdef Source *s = <Source *> of
     if timeout_ns > 0 and rmq_ha_acked(s.ha, acks) < end:
-        _push_for(s, end, timeout_ns)
+        _push_for(s, end, timeout_ns, True)
     return rmq_ha_wait(s.ha, end, acks, timeout_ns)
 
 
 cdef void _moved(void *ctx) noexcept nogil:
-    # In the HA thread: slaves have acknowledged more. Whoever watches has set `watched` before his last look.
+    # Slaves have acknowledged more; one thread at a time. Whoever watches has set `watched` before his last look.
     cdef Replicas *r = (<Source *> ctx).replicas
+    cdef int i
     rmq_count(&r.moves, 1)
     rmq_fence()
-    if r.more != NULL and rmq_load32(r.watched) != 0:
-        rmq_event_wake(r.more)
+    for i in range(TELLS):
+        if rmq_load32(&r.watched[i]) != 0:
+            rmq_event_wake(&r.more[i])
 
 
 cdef class Master:

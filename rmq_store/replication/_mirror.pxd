@@ -57,6 +57,7 @@ cdef struct Mirror:
     int64_t part_size, part_room
     int64_t filler_from         # log offset from which on the own log has filler, which is not compared; -1: nowhere
     int64_t filler_left         # bytes behind an end-of-file record that are still to come
+    bint appended               # records that readers and the dispatcher are not told of yet
     # ---- told
     int state                   # atomic, a State
     int64_t master_end          # atomic: as far as the master is known to have its log; -1: not known
@@ -72,5 +73,8 @@ cdef int64_t mirror_begin(Mirror *m, int64_t bytes, int64_t *filler_from) noexce
 cdef int mirror_refuse(Mirror *m, int what, int error, int64_t a, int64_t b) noexcept nogil
 # Bytes of the master's log from m.received on: compared where they are here already, else appended. 0; -1: noted.
 cdef int mirror_take(Mirror *m, const unsigned char *from_, int64_t n) noexcept nogil
+# Tells who reads and who dispatches of what was appended. Behind the report: a queue file may take long, and nobody who waits
+# for this slave waits for its queues.
+cdef void mirror_tell(Mirror *m) noexcept nogil
 # The positions of the log, under the put lock; timestamp 0: no record came.
 cdef void mirror_publish(Log *log, int64_t end, int64_t timestamp) noexcept nogil

@@ -14,7 +14,8 @@ from rmq_store.codec._bad cimport BAD_NOT, BAD_RECORD_CRC, Bad, crc_bad
 from rmq_store.codec._layout cimport BLANK_SIZE, MAGIC_BLANK, MAGIC_V1, MAGIC_V2, RECORD_AT_MAGIC, RECORD_HEAD_SIZE
 from rmq_store.codec._record cimport (RECORD_BLANK, RECORD_OK, RecordStatus, RecordView, record_crc_check, record_parse,
                                       rmq_get32)
-from rmq_store.log.commitlog._log cimport FENCE_WRITE, Log, log_fence, log_lock_begin, log_lock_end
+from rmq_store.log.commitlog._log cimport (FENCE_WRITE, Log, log_fence, log_lock_begin, log_lock_end, log_lock_leave,
+                                           log_lock_left)
 from rmq_store.replication._ha cimport (RMQ_HA_FAILED, RMQ_HA_LOST, RMQ_HA_NO_RECORD, RMQ_HA_PARTED, RMQ_HA_ROTTEN,
                                         rmq_ha_say)
 
@@ -51,6 +52,7 @@ cdef int _next_file(Mirror *m) noexcept nogil:
     while rmq_load32(&m.stop) == 0 and rmq_load32(&log.fence) == 0:
         next = allocator_take(log.alloc, log.position)
         if next == NULL:
+            mirror_tell(m)
             rc = allocator_wait(log.alloc, log.position, WAIT_FILE_NS)
             if rc < 0 and rc != -ETIMEDOUT:
                 mirror_refuse(m, RMQ_HA_FAILED, -rc, log.position, 0)
@@ -112,8 +114,15 @@ cdef int _append(Mirror *m, const unsigned char *from_, int64_t n, int64_t recor
             rmq_publish(&log.tail.data_end, log.position)
             log_file_release(log.tail)
             log.tail = NULL
-    log_lock_end(log)
+    log_lock_leave(log)
+    m.appended = True
     return rc if rc == 0 else _failed(m)
+
+
+cdef void mirror_tell(Mirror *m) noexcept nogil:
+    if m.appended:
+        m.appended = False
+        log_lock_left(m.log)
 
 
 cdef int _fill(Mirror *m, const unsigned char *from_, int64_t n) noexcept nogil:

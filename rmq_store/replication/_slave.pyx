@@ -22,8 +22,8 @@ from rmq_store.replication._ha cimport (RMQ_HA_ADDRESS, RMQ_HA_FAILED, RMQ_HA_FO
                                         rmq_ha_heard, rmq_ha_note, rmq_ha_say)
 from rmq_store.replication._mirror cimport (STATE_COMPARES, STATE_FAILED, STATE_FOLLOWS, STATE_REFUSED, STATE_STALLED,
                                             STATE_WAITS, Mirror, mirror_begin, mirror_publish, mirror_refuse, mirror_take,
-                                            rmq_ha_close, rmq_ha_connect, rmq_ha_leave, rmq_ha_pause, rmq_ha_receive,
-                                            rmq_ha_send, rmq_ha_shut, rmq_ha_wake_new, rmq_ha_wake_signal)
+                                            mirror_tell, rmq_ha_close, rmq_ha_connect, rmq_ha_leave, rmq_ha_pause,
+                                            rmq_ha_receive, rmq_ha_send, rmq_ha_shut, rmq_ha_wake_new, rmq_ha_wake_signal)
 
 cdef enum:
     HEAD = 12
@@ -199,6 +199,7 @@ cdef int _session(Mirror *m) noexcept nogil:
             _follows(m)
         if m.received != now and _report(m) < 0:
             return -1
+        mirror_tell(m)
     return 0
 
 
@@ -210,6 +211,7 @@ cdef void *_run(void *arg) noexcept nogil:
         rc = rmq_ha_connect(&m.peer_socket, m.host, m.port, m.wake, m.silence_ms)
         if rc >= 0:
             _session(m)
+            mirror_tell(m)
             if rmq_load32(&m.state) == STATE_FOLLOWS:
                 pause = RETRY_FIRST_MS
             rmq_ha_shut(&m.peer_socket)

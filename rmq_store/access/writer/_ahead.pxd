@@ -15,13 +15,13 @@ cdef struct Ahead:
     Log *log
     int64_t wanted              # the log has to become durable up to here
     int64_t told                # the thread only: up to here sinks were signalled
-    Replicas *replicas          # the store's; NULL: nobody here waits for slaves, as the network's sends
+    Replicas *replicas          # the store's; NULL: nobody here waits for slaves
     int64_t replicate           # a slave has to acknowledge the log up to here
     int acks                    # at most so many slaves have to
-    int watched                 # atomic: slaves may not have acknowledged all that is wanted; they wake `more` when they do
+    int *watched                # atomic: slaves may not have acknowledged all that is wanted; they wake `more` when they do
     int64_t pushed              # the thread only: up to here slaves may have the log
     int64_t moves               # the thread only: replicas.moves when sinks were last signalled
-    rmq_event more
+    rmq_event *more             # this and `watched` are the store's, which outlives the thread: TELLS_ of its Replicas
     rmq_mutex lock              # the list of sinks
     Sink *sinks
     pthread_t thread
@@ -32,7 +32,7 @@ cdef struct Ahead:
 cdef int ahead_start(Ahead *a) noexcept nogil
 cdef void ahead_stop(Ahead *a) noexcept nogil
 cdef void ahead_signal(Ahead *a) noexcept nogil
-# Under the GIL: so many slaves have to acknowledge the log up to `end`.
+# By one thread at a time: so many slaves have to acknowledge the log up to `end`.
 cdef void ahead_replicate(Ahead *a, int64_t end, int acks) noexcept nogil
 cdef void ahead_add(Ahead *a, Sink *s) noexcept nogil       # the sink is the caller's
 cdef void ahead_remove(Ahead *a, Sink *s) noexcept nogil

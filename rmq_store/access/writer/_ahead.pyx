@@ -26,7 +26,7 @@ cdef void ahead_signal(Ahead *a) noexcept nogil:
 cdef void ahead_replicate(Ahead *a, int64_t end, int acks) noexcept nogil:
     rmq_publish32(&a.acks, max(a.acks, acks, 1))
     rmq_publish(&a.replicate, max(end, a.replicate))
-    rmq_publish32(&a.watched, 1)
+    rmq_publish32(a.watched, 1)
 
 
 cdef bint _replicas(Ahead *a) noexcept nogil:
@@ -44,11 +44,11 @@ cdef bint _replicas(Ahead *a) noexcept nogil:
     if moves != a.moves:
         a.moves = moves
         ahead_signal(a)
-    if rmq_load32(&a.watched) != 0 and a.replicas.acked(a.replicas.of, rmq_load32(&a.acks)) >= wanted:
-        rmq_publish32(&a.watched, 0)
+    if rmq_load32(a.watched) != 0 and a.replicas.acked(a.replicas.of, rmq_load32(&a.acks)) >= wanted:
+        rmq_publish32(a.watched, 0)
         rmq_fence()
         if rmq_load(&a.replicate) != wanted:
-            rmq_publish32(&a.watched, 1)
+            rmq_publish32(a.watched, 1)
     return found
 
 
@@ -58,7 +58,7 @@ cdef void *_run(void *arg) noexcept nogil:
     cdef int64_t wanted
     cdef int ticket
     while rmq_load32(&a.stop) == 0:
-        ticket = rmq_event_ticket(&a.more)
+        ticket = rmq_event_ticket(a.more)
         wanted = rmq_load(&a.wanted)
         if wanted > a.told:
             if rmq_load(&a.log.flushed) < wanted:
@@ -72,17 +72,13 @@ cdef void *_run(void *arg) noexcept nogil:
         rmq_fence()
         if (rmq_load(&a.wanted) <= a.told and rmq_load32(&a.stop) == 0
                 and (a.replicas == NULL or (rmq_load(&a.replicate) <= a.pushed and rmq_load(&a.replicas.moves) == a.moves))):
-            rmq_event_wait(&a.more, ticket, -1)
+            rmq_event_wait(a.more, ticket, -1)
         rmq_publish32(&a.asleep, 0)
     return NULL
 
 
 cdef int ahead_start(Ahead *a) noexcept nogil:
     cdef int rc
-    if a.replicas != NULL:
-        a.replicas.watched = &a.watched
-        rmq_fence()             # who finds `more` finds the other
-        a.replicas.more = &a.more
     rc = rmq_thread_start(&a.thread, _run, a, b"rmq-ahead")
     a.running = rc == 0
     return rc
@@ -90,7 +86,7 @@ cdef int ahead_start(Ahead *a) noexcept nogil:
 
 cdef void ahead_stop(Ahead *a) noexcept nogil:
     rmq_publish32(&a.stop, 1)
-    rmq_event_wake(&a.more)
+    rmq_event_wake(a.more)
     rmq_thread_join(&a.thread)
     a.running = False
 

@@ -16,7 +16,7 @@ from libc.stdint cimport int64_t
 from libc.stdlib cimport calloc, free
 
 from rmq_store.access.writer._ahead cimport ahead_add, ahead_remove, ahead_replicate, ahead_signal, ahead_start, ahead_stop
-from rmq_store.access.writer._put cimport WAIT_ACKS, WAIT_DEVICE, WAIT_REPLICA, PutResult, StorePut
+from rmq_store.access.writer._put cimport TELLS_COMPLETER, WAIT_ACKS, WAIT_DEVICE, WAIT_REPLICA, PutResult, StorePut
 from rmq_store.base.io._sync cimport (ECANCELED, ETIMEDOUT, rmq_event_wake, rmq_fence, rmq_load, rmq_load32, rmq_publish,
                                       rmq_publish32)
 from rmq_store.log.flush._flush cimport flush_all, flush_wait
@@ -427,9 +427,9 @@ cdef class Completer:
 
     def __init__(self, StorePut store not None):
         self._store = store
-        self._ahead.log = store.log
-        self._ahead.replicas = &store.replicas
-        self._ahead.told = -1
+        self._ahead.log, self._ahead.replicas, self._ahead.told = store.log, &store.replicas, -1
+        self._ahead.more = &store.replicas.more[TELLS_COMPLETER]
+        self._ahead.watched = &store.replicas.watched[TELLS_COMPLETER]
         self._starting = threading.Lock()
         self._making = StoreLock(store.path, "callbacks")
 
@@ -451,7 +451,7 @@ cdef class Completer:
             ahead_replicate(a, end, wants >> WAIT_ACKS)
         rmq_fence()
         if rmq_load32(&a.asleep) != 0:
-            rmq_event_wake(&a.more)
+            rmq_event_wake(a.more)
         elif not a.running and not self._closed:
             self._start()
         return 0

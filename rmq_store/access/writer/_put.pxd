@@ -72,8 +72,13 @@ cdef enum:
     WAIT_IN_SYNC = 4        # how many is asked before it is stored (StorePut._in_sync)
     WAIT_ACKS = 8
 
-# How to wait for slaves; `of` NULL: there is no such thing here. Filled in by replication/_master.pyx; what is below `more` by
-# the completer.
+# Who is told when slaves have acknowledged more: the completer of futures, and the network thread of a broker.
+cdef enum:
+    TELLS_COMPLETER = 0
+    TELLS_NETWORK = 1
+    TELLS = 2
+
+# How to wait for slaves; `of` NULL: there is no such thing here. Filled in by replication/_master.pyx.
 cdef struct Replicas:
     void *of
     int64_t timeout_ns
@@ -85,8 +90,8 @@ cdef struct Replicas:
     int (*wait)(void *of, int64_t end, int acks, int64_t timeout_ns) noexcept nogil
     void (*push)(void *of, int64_t end) noexcept nogil          # slaves may have the log up to `end`; may wait for the device
     int64_t moves               # atomic: how often slaves have acknowledged more
-    rmq_event *more             # woken when slaves have acknowledged more, where `watched` is not 0
-    int *watched
+    rmq_event more[TELLS]       # woken when slaves have acknowledged more, where `watched` is not 0
+    int watched[TELLS]          # atomic
 
 
 cdef class StorePut(StoreCore):

@@ -143,6 +143,9 @@ cdef int64_t log_reserve_max(const Log *log) noexcept nogil     # so much has ro
 cdef int64_t log_lock_begin(Log *log) noexcept nogil        # takes the lock (may sleep); returns the store time
 cdef bint log_lock_try(Log *log, int64_t *now) noexcept nogil
 cdef void log_lock_end(Log *log) noexcept nogil             # releases it, wakes whoever sleeps for good, or log_dispatch
+# The halves of log_lock_end: what can wait until the caller has done something more urgent, can.
+cdef void log_lock_leave(Log *log) noexcept nogil
+cdef void log_lock_left(Log *log) noexcept nogil
 # The same for callers with the GIL. True: log_dispatch is still to be called, without the GIL.
 cdef bint log_lock_end_quick(Log *log) noexcept nogil
 # For a thread with `pending` bytes to do behind a stream of puts: off their processor, if it runs there. `moved` is its own.

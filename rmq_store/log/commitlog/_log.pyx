@@ -117,14 +117,17 @@ cdef bint log_lock_try(Log *log, int64_t *now) noexcept nogil:
     return True
 
 
-cdef bint log_lock_end_quick(Log *log) noexcept nogil:
-    cdef bint here = False
+cdef inline void _release(Log *log) noexcept nogil:
     if log.timed_since != 0:
         rmq_histogram_add(&log.append_times, log.io.mono_ns(log.io.ctx) - log.timed_since)
         log.timed_since = 0
     rmq_publish(&log.lock_since_ms, 0)
     rmq_put_lock_release(&log.lock)
-    # The release above is a full fence: either the sleeper saw the new position, or we see that it sleeps.
+
+
+cdef inline bint _wake_sleepers(Log *log) noexcept nogil:
+    # The release was a full fence: either the sleeper saw the new position, or we see that it sleeps.
+    cdef bint here = False
     if log.pool != NULL:
         if rmq_load32(&log.commit_asleep) != 0:
             rmq_event_wake(&log.commit_wanted)
@@ -138,8 +141,22 @@ cdef bint log_lock_end_quick(Log *log) noexcept nogil:
     return here
 
 
+cdef bint log_lock_end_quick(Log *log) noexcept nogil:
+    _release(log)
+    return _wake_sleepers(log)
+
+
 cdef void log_lock_end(Log *log) noexcept nogil:
     if log_lock_end_quick(log):
+        log_dispatch(log)
+
+
+cdef void log_lock_leave(Log *log) noexcept nogil:
+    _release(log)
+
+
+cdef void log_lock_left(Log *log) noexcept nogil:
+    if _wake_sleepers(log):
         log_dispatch(log)
 
 
