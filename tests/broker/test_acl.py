@@ -8,6 +8,7 @@ import pytest
 from rmq_store import Broker, errors
 from rmq_store.broker import access
 from rmq_store.broker.acl_file import PUB, SUB, read_rules
+from rmq_store.codec.batch import encode_batch
 from rmq_store.remoting.frame import BINARY
 from tests.broker.peer import Peer
 from tests.broker.signer import Signer
@@ -308,3 +309,18 @@ def test_the_example_of_the_page():
 def test_addresses(text, matching, others):
     white, = read_rules({"f": f"globalWhiteRemoteAddresses: ['{text}']".encode()}).white
     assert [one for one in matching if not white(one)] == [] and [one for one in others if white(one)] == []
+
+
+@pytest.mark.parametrize("code", [310, 320, 325])
+def test_a_send_of_letters_goes_where_its_letter_says(guarded, user, code):
+    """A long name beside the letter is no field of these headers: it names a topic that nobody has checked."""
+    body = encode_batch([b"x"]) if code == 320 else b"x"
+    with Signer(guarded.address, "rocketmq2", "87654321b") as boss:
+        assert boss.put("topicA").code == boss.put("topicB").code == 0
+    before = guarded.store.max_offset("topicA", 0)
+    user.beat("replies", producers=["P"])
+    letters = {"a": "P", "b": "topicB", "c": "TBW102", "d": 4, "e": 0, "f": 0, "g": 1, "h": 0, "j": 0,
+               "i": "REPLY_TO_CLIENT\x01replies\x02"}
+    assert user.ask(code, body, **letters, topic="topicA").code == 0
+    guarded.store.wait_dispatched()
+    assert guarded.store.max_offset("topicA", 0) == before
