@@ -31,6 +31,7 @@ TRACE = "RMQ_SYS_TRACE_TOPIC"
 # make, change and delete topics and groups, and change options
 ADMIN = frozenset((17, 25, 200, 207, 215))
 SENDS, READS = (10, 310, 320), (11, 361, 15)
+REPLIES, RECALL, RESET_OFFSET = (324, 325), 370, 222
 GRANTED = frozenset((*SENDS, *READS))
 EXCEPTION = "org.apache.rocketmq.acl.common.AclException: "
 log = logging.getLogger("rmq_store.broker")
@@ -39,9 +40,9 @@ log = logging.getLogger("rmq_store.broker")
 class Access:
     """The rules of a file or a directory, read again when it changes."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, cluster: str) -> None:
         """Raises ConfigError."""
-        self._path = path
+        self._path, self._reply_topic = path, cluster + "_REPLY_TOPIC"
         self._lock = threading.Lock()
         self._due = time.monotonic() + LOOK_S
         self._problem = ""
@@ -70,7 +71,8 @@ class Access:
             return
         account = _signed(rules, host, frame)
         if account is not None:
-            _check_permissions(account, frame)
+            if not (frame.code in REPLIES and _topic(frame) == self._reply_topic):      # whoever was asked may answer
+                _check_permissions(account, frame)
             if self._front is not None and frame.code in GRANTED:
                 self._front.grant(generation, account.access_key, _topic(frame), frame.ext.get("consumerGroup", "")
                                   if frame.code in READS else None)
@@ -148,7 +150,7 @@ def _check_permissions(account: Account, frame: Frame) -> None:
 def _resources(frame: Frame) -> Iterator[tuple[str, int]]:
     """(topic, or %RETRY%group, what the request does with it)."""
     ext, code = frame.ext, frame.code
-    if code in SENDS:
+    if code in SENDS or code in REPLIES or code == RECALL:
         topic = _topic(frame)
         yield topic, SUB if topic.startswith(RETRY) else PUB      # a consumer puts back what failed
     elif code == 36:
@@ -156,6 +158,9 @@ def _resources(frame: Frame) -> Iterator[tuple[str, int]]:
     elif code in READS:
         yield _topic(frame), SUB
         yield RETRY + ext.get("consumerGroup", ""), SUB
+    elif code == RESET_OFFSET:
+        yield ext.get("topic", ""), SUB
+        yield RETRY + ext.get("group", ""), SUB
     elif code == 12:
         yield ext.get("topic", ""), SUB
     elif code in (35, 38):
@@ -166,7 +171,7 @@ def _resources(frame: Frame) -> Iterator[tuple[str, int]]:
 
 
 def _topic(frame: Frame) -> str:
-    return frame.ext.get("b" if frame.code in (310, 320) else "topic", "")
+    return frame.ext.get("b" if frame.code in (310, 320, 325) else "topic", "")
 
 
 def _of_heartbeat(frame: Frame) -> Iterator[tuple[str, int]]:

@@ -311,6 +311,35 @@ def test_addresses(text, matching, others):
     assert [one for one in matching if not white(one)] == [] and [one for one in others if white(one)] == []
 
 
+@pytest.mark.parametrize("code", [324, 325])
+def test_a_reply_is_a_send_but_to_the_topic_of_replies(user, code):
+    """RocketMQ stores it in any topic for any account."""
+    user.beat("replies", producers=["P"])
+    names = dict(zip("abcdefghi", ("producerGroup", "topic", "defaultTopic", "defaultTopicQueueNums", "queueId", "sysFlag",
+                                   "bornTimestamp", "flag", "properties"), strict=True))
+    said = {"a": "P", "c": "TBW102", "d": 4, "e": 0, "f": 0, "g": 1, "h": 0, "i": "REPLY_TO_CLIENT\x01replies\x02"}
+
+    def reply(topic):
+        fields = said | {"b": topic}
+        return user.ask(code, b"x", **(fields if code == 325 else {names[name]: value for name, value in fields.items()}))
+
+    assert reply("DefaultCluster_REPLY_TOPIC").code == reply("topicB").code == 0
+    for topic in ("topicA", "topicC", "Other_REPLY_TOPIC"):
+        refused(reply(topic), f"No default permission for topic:{topic}")
+
+
+def test_who_may_not_send_to_a_topic_takes_no_message_of_it_back(user):
+    refused(user.ask(370, topic="topicC", recallHandle="x"), "No default permission for topic:topicC")
+    assert WORD not in user.ask(370, topic="topicB", recallHandle="x").remark
+
+
+def test_who_may_not_commit_an_offset_resets_none(user):
+    fields = {"timestamp": 0, "isForce": "true"}
+    refused(user.ask(222, topic="topicA", group="groupC", **fields), "No default permission for topic:topicA")
+    refused(user.ask(222, topic="topicB", group="groupA", **fields), "No default permission for group:groupA")
+    assert WORD not in user.ask(222, topic="topicB", group="groupC", **fields).remark
+
+
 @pytest.mark.parametrize("code", [310, 320, 325])
 def test_a_send_of_letters_goes_where_its_letter_says(guarded, user, code):
     """A long name beside the letter is no field of these headers: it names a topic that nobody has checked."""
