@@ -37,6 +37,7 @@ cdef enum:
     PULL_OFFSET_MOVED = 21
     NOT_READABLE = 1            # status.RunningFlags
     QUEUES_AT_ONCE = 256
+    LOOKS_MAX = 4               # of a held pull, each as long as one of a get, for which other peers wait
     BODY_MAX = (1 << 24) - (1 << 20)
     NOTE_ROOM = 2048
 
@@ -249,21 +250,27 @@ cdef void _answer(Service *s, rmq_connection *c, const Pull *p, GetRequest *r, i
 cdef int32_t _try(Service *s, rmq_connection *c, Pull *p, bint may_hold, bint first) noexcept nogil:
     # 0: answered; 1: held, or to stay held; -1, at first only: Python has to look.
     cdef GetRequest r
-    cdef int32_t code
-    _get(s, p, &r)
-    if r.error < 0:
-        _let_go(&r)
-        if first:
+    cdef int32_t code, looks = 0
+    while True:
+        _get(s, p, &r)
+        if r.error < 0:
+            _let_go(&r)
+            if first:
+                return -1
+            r.found_count, r.status = 0, MESSAGE_WAS_REMOVING       # the client asks again, and Python then tells the error
+        code = _code(&r)
+        if first and code == PULL_OFFSET_MOVED:
             return -1
-        r.found_count, r.status = 0, MESSAGE_WAS_REMOVING       # the client asks again, and Python then tells the error
-    code = _code(&r)
-    if first and code == PULL_OFFSET_MOVED:
-        return -1
-    if r.error == 0:
-        _count(s.gets, &r)
-    if may_hold and not first and code == PULL_RETRY_IMMEDIATELY and r.error == 0:
-        p.offset = r.next_offset        # what came does not match: the search continues behind it
-        return 1
+        if r.error == 0:
+            _count(s.gets, &r)
+        if first or not may_hold or code != PULL_RETRY_IMMEDIATELY or r.error < 0:
+            break
+        p.offset = r.next_offset        # what came does not match: the search continues behind it,
+        if rmq_load(&p.queue.max_offset) <= p.offset:
+            return 1
+        looks += 1
+        if looks == LOOKS_MAX:          # and the client continues it where there is much more, as no other arrival might come
+            break
     if may_hold and code == PULL_NOT_FOUND and (not first or _hold(s, c, p)):
         return 1
     _answer(s, c, p, &r, code)

@@ -198,3 +198,17 @@ def test_cleaning_beside_pulls(opened):
             peer.send(11, HEAD | {"queueOffset": str(store.min_offset("T", 1))})
         store.clean(hours=0)
         assert all(peer.receive().code in (0, 20, PASSED) for _ in range(5))
+
+
+def test_a_held_pull_looks_behind_what_one_look_takes(opened):
+    """The last of many messages that come at once is the one: no other message wakes the pull again."""
+    store, front = opened(filter_bytes_max=200)         # ten entries
+    pull = HEAD | {"sysFlag": "6", "subscription": "right", "maxMsgNums": "1"}
+    peer = Peer(front.address)
+    peer.send(11, pull)
+    until(lambda: front.held() == 1)
+    store.put_many("T", [{"body": b"no", "tags": "wrong"}] * 500 + [{"body": b"yes", "tags": "right"}], queue_id=1)
+    answer = peer.receive()
+    while answer.code == 20:            # the client asks at once for what is behind
+        answer = peer.ask(11, pull | {"queueOffset": answer.ext["nextBeginOffset"]})
+    assert bodies(answer) == [b"yes"] and answer.ext["nextBeginOffset"] == "501"
