@@ -112,6 +112,7 @@ cdef rmq_done pull_request(Service *s, rmq_connection *c, const rmq_frame *f) no
     cdef TopicRow *t
     cdef int32_t status
     cdef int64_t ms
+    cdef bint commits
     if f.flag & RMQ_ONEWAY or rmq_load32(s.flags) & NOT_READABLE:
         return RMQ_PASS
     if rmq_pull_decode(f, &h) < 0 or h.sys_flag & CLASS_FILTER or h.offset < 0:
@@ -131,11 +132,16 @@ cdef rmq_done pull_request(Service *s, rmq_connection *c, const rmq_frame *f) no
     p.suspend_ns = ms * MS if s.long_polling else s.short_polling_ns
     if _is_cold(s, &p):
         return RMQ_PASS
+    commits = h.sys_flag & COMMIT_OFFSET and h.commit_offset >= 0
+    if commits and s.access != NULL:        # a note has no signature: what the row does not take goes with the request
+        if not consumers_note(s, c, &h):
+            return RMQ_PASS
+        commits = False
     status = _try(s, c, &p, (h.sys_flag & SUSPEND) != 0, True)
     if status < 0:
         return RMQ_PASS
     rmq_count(&s.pulls_lite if f.code == 361 else &s.pulls, 1)
-    if h.sys_flag & COMMIT_OFFSET and h.commit_offset >= 0:
+    if commits:
         _note_offset(s, c, &h)
     return RMQ_DONE
 
