@@ -17,6 +17,7 @@ struct rmq_connection {
     size_t in_size, in_room;
     size_t out_from, out_size, out_room;    /* [out_from, out_size) is to be sent */
     int64_t heard;
+    int64_t unfinished_since;   /* when the frame began that `in` has a part of */
     int64_t stalled_since;      /* when the first of its requests found no room; 0: none waits */
     rmq_connection *next_marked, *next_dead;
     void *own[2];               /* the service's */

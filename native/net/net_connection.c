@@ -102,6 +102,19 @@ void rmq_connection_parts(rmq_connection *c, struct iovec *parts, int count) {
     }
 }
 
+/* Sockets take less than is answered, and it would take all memory: closes the one that leaves most unread. */
+static void close_slowest(rmq_net *net) {
+    rmq_connection *slowest = NULL;
+    for (int64_t i = 0; i < net->limits.connections; i++) {
+        rmq_connection *c = net->slots[i];
+        if (c && !c->dead && (slowest == NULL || unsent(c) > unsent(slowest))) slowest = c;
+    }
+    if (slowest == NULL) return;
+    net->unread -= (int64_t)unsent(slowest);
+    slowest->out_from = slowest->out_size = 0;
+    fail(slowest);
+}
+
 static void watch(rmq_connection *c) {
     uint32_t events = (unsent(c) ? (uint32_t)EPOLLOUT : 0)
                       | (c->stalled || c->ending || rmq_connection_slow(c) ? 0 : (uint32_t)EPOLLIN);
@@ -137,7 +150,7 @@ void connection_settle(rmq_connection *c) {
         struct iovec part = {c->out + c->out_from, unsent(c)};
         ssize_t n = send_parts(c, &part, 1);
         if (n > 0) sent(c, (size_t)n);
-        if (unsent(c) && c->net->unread > c->net->limits.unread_all) c->dead = 1;     /* slow peers would take all memory */
+        if (unsent(c) && c->net->unread > c->net->limits.unread_all) close_slowest(c->net);
     }
     if (!c->dead) watch(c);
     if (c->dead || (c->ending && unsent(c) == 0)) {
@@ -200,10 +213,30 @@ static size_t serve_all(rmq_connection *c, const unsigned char *at, size_t n) {
     return done;
 }
 
+/* More is unfinished than may be: closes the one that takes longest to finish a frame, who else would hold up everybody. */
+static void close_unfinished(rmq_net *net) {
+    rmq_connection *oldest = NULL;
+    for (int64_t i = 0; i < net->limits.connections; i++) {
+        rmq_connection *c = net->slots[i];
+        if (c == NULL || c->dead || c->stalled || c->held_up || c->in_size == 0) continue;
+        if (oldest == NULL || c->unfinished_since < oldest->unfinished_since
+            || (c->unfinished_since == oldest->unfinished_since && c->in_size > oldest->in_size))
+            oldest = c;
+    }
+    if (oldest == NULL) return;
+    net->buffered -= (int64_t)oldest->in_size;
+    free(oldest->in);
+    oldest->in = NULL;
+    oldest->in_size = oldest->in_room = 0;
+    rmq_count(&net->counts.bad, 1);
+    fail(oldest);
+}
+
 /* Keeps bytes, which stand in the chunk or, behind what was served, in c->in. */
 static void keep(rmq_connection *c, const unsigned char *at, size_t n) {
     rmq_net *net = c->net;
     net->buffered += (int64_t)n - (int64_t)c->in_size;
+    if (c->in == NULL || at != c->in) c->unfinished_since = net->now;      /* else nothing of it was served */
     if (n == 0) {
         free(c->in);
         c->in = NULL;
@@ -228,11 +261,7 @@ static void keep(rmq_connection *c, const unsigned char *at, size_t n) {
             c->in_room = n;
         }
     }
-    /* Those who finish nothing would else hold up everybody. */
-    if (net->buffered > net->limits.buffered && !c->stalled && !c->held_up) {
-        rmq_count(&net->counts.bad, 1);
-        fail(c);
-    }
+    if (net->buffered > net->limits.buffered && !c->stalled && !c->held_up) close_unfinished(net);
 }
 
 /* Where to read to: the chunk, or behind the unfinished frame that is there, as much as it lacks and little more. */
