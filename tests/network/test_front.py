@@ -161,7 +161,7 @@ def test_those_who_finish_no_frame_do_not_hold_up_others(closed, monkeypatch):
         for n in range(3):
             good.sock.sendall(frame[:-1])
             sent += len(frame) - 1
-            until(lambda n=n: front.counts()["bytes_in"] == sent + n)      # it is unfinished, too, but not for as long
+            until(lambda wanted=sent + n: front.counts()["bytes_in"] == wanted)     # unfinished, too, but not for as long
             good.sock.sendall(frame[-1:])
             assert good.receive().opaque == 7
         assert idle[0].receive() is None and front.counts()["connections"] == 5
