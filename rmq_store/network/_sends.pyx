@@ -490,7 +490,7 @@ cdef bint sends_turn(Service *s) noexcept nogil:
 
 cdef void sends_tick(Service *s) noexcept nogil:
     # A device that does not answer: the message is stored, and RocketMQ says how far.
-    while s.waiting_count > 0 and rmq_net_now(s.net) - s.waiting[s.waiting_first].since_ns > s.flush_deadline_ns:
+    while s.waiting_count > 0 and rmq_net_now(s.net) - s.waiting[s.waiting_first].since_ns > rmq_load(s.flush_deadline_ns):
         _settle(s, FLUSH_DISK_TIMEOUT)
 
 

@@ -106,7 +106,7 @@ cdef struct Service:
     bint compat5
     bint sync_mode
     bint lights                 # light queues are on: their sends are Python's
-    int64_t flush_deadline_ns
+    const int64_t *flush_deadline_ns
     # ---- of the broker
     int32_t version             # of answers
     char region[64]
