@@ -48,6 +48,7 @@ struct rmq_net {
     int listeners[RMQ_NET_LISTENERS], listening, epoll, wake;
     int stop, started, stopped, tls;
     int64_t now, sweep_at, accept_at;       /* accept_at: until then none is taken; 0: they are */
+    int64_t retry_from;         /* the slot that has the next turn among those that wait for room */
     int64_t buffered, stalled, unread;      /* unread: bytes of answers that sockets have not taken, of all connections */
     rmq_connection **slots;
     uint32_t *generations, *unused;         /* unused: a stack of slots */

@@ -167,6 +167,32 @@ def test_those_who_finish_no_frame_do_not_hold_up_others(closed, monkeypatch):
         assert idle[0].receive() is None and front.counts()["connections"] == 5
 
 
+def test_places_for_python_go_round(closed, monkeypatch):
+    """A peer with many requests, whatever its place among connections, has no more turns than another one."""
+    monkeypatch.setattr(_front, "PASSED_MAX", 4)
+    gate, served = threading.Semaphore(0), []
+
+    def on_request(_connection, frame):
+        gate.acquire(timeout=LIMIT_S)
+        served.append(frame.code)
+
+    front = Front("127.0.0.1", 0, on_request, closed.append)
+    with serving(front):
+        many, one = Peer(front.address), Peer(front.address)
+        many.sock.sendall(b"".join(encode(Frame(1, n)) for n in range(200)))
+        until(lambda: front.counts()["passed"] == 5)        # four, and one in the hand of Python
+        read = front.counts()["bytes_in"]
+        one.send(2)
+        until(lambda: front.counts()["bytes_in"] > read)
+        for n in range(20):
+            gate.release()
+            until(lambda n=n: len(served) > n)
+            stalls = front.counts()["stalls"]
+            until(lambda stalls=stalls: front.counts()["stalls"] > stalls + 2)      # those who wait were asked again
+        assert 2 in served
+        gate.release(1000)
+
+
 def test_a_push_reaches_the_peer_and_close_comes_behind_it(front):
     seen = []
 

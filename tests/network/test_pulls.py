@@ -116,6 +116,7 @@ def test_a_message_of_another_tag_does_not_wake(opened):
     store, front = opened()
     peer = Peer(front.address)
     peer.send(11, HEAD | {"sysFlag": "6", "subscription": "right"})
+    until(lambda: front.held() == 1)
     put(store, *[b"no"] * 5, tags="wrong")
     put(store, b"yes", tags="right")
     answer = peer.receive()
