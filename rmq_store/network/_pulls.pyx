@@ -5,6 +5,7 @@ the call: what a socket does not take at once is copied. So no peer, however slo
 """
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
+from libc.string cimport memcpy
 
 from rmq_store.access.reader._get cimport get_count_disk, get_found
 from rmq_store.access.reader._request cimport (FOUND, MESSAGE_WAS_REMOVING, NO_MATCHED_MESSAGE, NO_MESSAGE_IN_QUEUE,
@@ -125,6 +126,7 @@ cdef rmq_done pull_request(Service *s, rmq_connection *c, const rmq_frame *f) no
     p.queue = t.queues[h.queue_id]
     if p.queue == NULL:
         return RMQ_PASS
+    p.group, p.generation = h.group, s.tables.generation
     p.offset, p.connection, p.opaque, p.serialize = h.offset, rmq_connection_id(c), f.opaque, f.serialize
     p.count_max = max(h.count_max, 1)
     p.bytes_max = h.bytes_max if 0 < h.bytes_max < BODY_MAX else BODY_MAX
@@ -319,6 +321,7 @@ cdef bint _hold(Service *s, rmq_connection *c, const Pull *p) noexcept nogil:
     # False: it cannot be held, and is answered at once.
     cdef Held *h
     cdef HeldQueue *at
+    cdef char *group
     cdef Held **mine = <Held **> rmq_connection_own(c)
     cdef int64_t *held_here = <int64_t *> &mine[1]
     if s.held_count >= HELD_MAX or held_here[0] >= s.held_of_one or p.suspend_ns <= 0:
@@ -326,11 +329,14 @@ cdef bint _hold(Service *s, rmq_connection *c, const Pull *p) noexcept nogil:
     at = _held_queue(s, p.queue)
     if at == NULL:
         return False
-    h = <Held *> calloc(1, sizeof(Held))
+    h = <Held *> calloc(1, sizeof(Held) + p.group.size)
     if h == NULL:
         _leave_queue(s, at)
         return False
+    group = <char *> h + sizeof(Held)
+    memcpy(group, p.group.at, p.group.size)
     h.pull, h.at, h.expires = p[0], at, rmq_net_now(s.net) + p.suspend_ns
+    h.pull.group.at = group
     h.next_of_queue, h.next, h.next_of_connection = at.first, s.held, mine[0]
     if h.next_of_queue != NULL:
         h.next_of_queue.before_of_queue = h
@@ -377,9 +383,36 @@ cdef void _drop(Service *s, rmq_connection *c, Held *h) noexcept nogil:
         dispatch_sleeper(s.dispatcher, -1)
 
 
+cdef bint _still_allowed(Service *s, Pull *p) noexcept nogil:
+    # The tables may have changed since it was held.
+    cdef TopicRow *t
+    cdef rmq_text topic, none
+    if p.generation == s.tables.generation:
+        return True
+    topic.at, topic.size = p.queue.topic, p.queue.topic_size
+    none.at, none.size = b"", 0
+    t = tables_topic(s.tables, topic)
+    if (t == NULL or not t.perm & PERM_READ or p.queue.queue_id >= t.read_queues
+            or tables_subscription(s.tables, p.group, none) == NULL):
+        return False
+    p.generation = s.tables.generation
+    return True
+
+
+cdef void _ask_again(Service *s, rmq_connection *c, const Pull *p) noexcept nogil:
+    # Python tells the client what is not as it was.
+    cdef GetRequest r
+    r.status, r.next_offset, r.found_count = NO_MATCHED_MESSAGE, p.offset, 0
+    r.min_offset, r.max_offset = rmq_load(&p.queue.min_offset), rmq_load(&p.queue.max_offset)
+    _answer(s, c, p, &r, PULL_RETRY_IMMEDIATELY)
+
+
 cdef void _again(Service *s, Held *h, bint may_hold) noexcept nogil:
     cdef rmq_connection *c = rmq_net_find(s.net, h.pull.connection)
-    if c != NULL and _try(s, c, &h.pull, may_hold, False) == 0:
+    if c != NULL and not _still_allowed(s, &h.pull):
+        _ask_again(s, c, &h.pull)
+        _drop(s, c, h)
+    elif c != NULL and _try(s, c, &h.pull, may_hold, False) == 0:
         _drop(s, c, h)          # else it stays, or goes with its connection
 
 

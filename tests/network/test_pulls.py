@@ -137,6 +137,30 @@ def test_what_the_pool_holds_is_committed_for_a_held_pull(opened, options):
     assert store.stats()["committed"] == store.stats()["wrote"]
 
 
+TAKEN_AWAY = {"the topic": ([], ...), "its permission": ([("T", 2, 4, 4)], ...), "the queue": ([("T", 6, 1, 4)], ...),
+              "the group": (..., [("other", "", 0, ())])}
+
+
+@pytest.mark.parametrize("what", TAKEN_AWAY)
+def test_a_held_pull_gets_nothing_that_was_taken_away(opened, passed, what):
+    """Its client is to ask again, and Python tells it."""
+    store, front = opened()
+    peer = Peer(front.address)
+    peer.send(11, HEAD)
+    until(lambda: front.held() == 1)
+    given = [("T", 6, 4, 4)], [("G", "", 0, ()), ("G", "T", 3, ())]
+    front.publish(given[0] + [("other", 6, 4, 4)], given[1])        # which concerns nobody
+    put(store, b"allowed")
+    assert bodies(peer.receive()) == [b"allowed"]
+    peer.send(11, HEAD | {"queueOffset": "1"})
+    until(lambda: front.held() == 1)
+    front.publish(*(old if new is ... else new for old, new in zip(given, TAKEN_AWAY[what], strict=True)))
+    put(store, b"secret")
+    answer = peer.receive()
+    assert (answer.code, answer.body, answer.ext["nextBeginOffset"], front.held()) == (20, b"", "1", 0)
+    assert peer.ask(11, HEAD | {"queueOffset": "1"}).code == PASSED
+
+
 def test_a_held_pull_expires(opened):
     store, front = opened()
     put(store, b"x")
