@@ -25,6 +25,7 @@ from rmq_store.remoting.frame import Frame
 __all__ = ["Access"]
 
 LOOK_S = 1.0            # between two looks whether the file changed
+STILL_S = 0.05          # a change counts when it is the same for so long: half a file can be a file, with other permissions
 ACCESS_KEY, SIGNATURE = "AccessKey", "Signature"
 UNIQUE = "_UNIQUE_KEY_QUERY"        # clients of 4.9.8 and later sign this field; those before do not, and RocketMQ expects that
 TRACE = "RMQ_SYS_TRACE_TOPIC"
@@ -48,7 +49,7 @@ class Access:
         self._problem = ""
         self._front: NativeFront | None = None
         try:
-            self._files = acl_files(path)
+            self._files = self._seen = acl_files(path)
             self._rules, self._generation = read_rules(self._files), 1
         except OSError as error:
             raise ConfigError(f"aclEnable is on, and {path} cannot be read: {error.strerror}; make the file, or name another "
@@ -84,13 +85,16 @@ class Access:
             self._front.fresh(int(self._due * 1e9))
 
     def look(self) -> None:
-        """Takes the rules anew if a file changed. What is wrong there is logged, and the rules stay. Any thread."""
+        """Takes the rules anew if a file changed, and two looks found it the same. What is wrong there is logged, and the
+        rules stay. Any thread."""
         if not self._lock.acquire(blocking=False):
             return              # another request looks
         try:
             self._due = time.monotonic() + LOOK_S
             files = acl_files(self._path)
-            if files != self._files or self._problem:
+            if files != self._seen:         # somebody may still write it
+                self._seen, self._due = files, time.monotonic() + min(STILL_S, LOOK_S)
+            elif files != self._files or self._problem:
                 self._rules, self._files, self._problem = read_rules(files), files, ""
                 self._generation += 1
                 self._tell_accounts()

@@ -195,6 +195,7 @@ def test_answers_of_clients_need_no_signature(guarded, user):
 
 def test_the_file_is_read_again(tmp_path, rules, caplog, monkeypatch):
     monkeypatch.setattr(access, "LOOK_S", 3600.0)
+    monkeypatch.setattr(access, "STILL_S", 3600.0)
     with guard(tmp_path, rules) as broker, Signer(broker.address, "RocketMQ", "12345678a") as user:
         change_the_file(broker, rules, user, caplog)
 
@@ -202,6 +203,7 @@ def test_the_file_is_read_again(tmp_path, rules, caplog, monkeypatch):
 def change_the_file(broker, rules, user, caplog):
     def write(text):
         rules.write_text(text)
+        broker._core.access.look()
         broker._core.access.look()
 
     write(RULES.replace("topicC=SUB", "topicC=PUB"))
@@ -225,6 +227,26 @@ def change_the_file(broker, rules, user, caplog):
         assert broker._front.requests()[310] == native + 2      # the first one made the topic, and told of the address
         write(RULES)
         refused(peer.put("anything"), "No accessKey is configured")
+
+
+def test_a_file_that_is_being_written_does_not_count(tmp_path, rules, monkeypatch):
+    """Its first half is a file, too: without the line that forbids something."""
+    monkeypatch.setattr(access, "LOOK_S", 3600.0)
+    monkeypatch.setattr(access, "STILL_S", 3600.0)
+    whole = "accounts: [{accessKey: RocketMQ, secretKey: 12345678a, defaultTopicPerm: PUB}]\n"
+    rules.write_text(whole)
+    with guard(tmp_path, rules) as broker, Signer(broker.address, "RocketMQ", "12345678a") as user:
+        half = RULES.replace("defaultTopicPerm: DENY", "defaultTopicPerm: PUB").partition("    topicPerms:")[0]
+        look = broker._core.access.look
+        assert user.put("topicA").code == 0
+        for text in (half, RULES):
+            rules.write_text(text)
+            look()
+            assert set(broker._core.access._rules.accounts) == {"RocketMQ"}
+            assert broker._core.access._rules.accounts["RocketMQ"].perms is None
+        assert user.put("topicA").code == 0
+        look()
+        refused(user.put("topicA"), "No default permission for topic:topicA")
 
 
 def test_requests_ask_for_a_look_at_the_file(tmp_path, rules, monkeypatch):
