@@ -280,7 +280,8 @@ ONE = "accounts: [{accessKey: abcdefg, secretKey: hijklmn, %s}]"
     (ONE % "admin: 'true'", "admin"), (ONE % "topicPerms: [T]", "topicPerms"), (ONE % "resourcePerms: []", "resourcePerms"),
     (ONE % "whiteRemoteAddress: 1.2.3", "3 parts"), (ONE % "whiteRemoteAddress: 1.2.3.256", "255"),
     (ONE % "whiteRemoteAddress: 1.2.3.9-5", "255"), ("globalWhiteRemoteAddresses: [a]", "parts"),
-    ('accounts: [{accessKey: "abcdef\\ud800", secretKey: hijklmn}]', "no YAML"), ("a: [", "no YAML"), ("accounts: [{accessKey: abcdefg, secretKey: hijklmn}, {accessKey: abcdefg, secretKey: hijklmn}]",
+    ('accounts: [{accessKey: "abcdef\\ud800", secretKey: hijklmn}]', "no YAML"),
+    ("a: [", "no YAML"), ("accounts: [{accessKey: abcdefg, secretKey: hijklmn}, {accessKey: abcdefg, secretKey: hijklmn}]",
                           "twice")])
 def test_files_that_are_wrong(tmp_path, text, said):
     path = tmp_path / "acl.yml"
