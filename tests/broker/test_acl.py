@@ -369,10 +369,11 @@ def test_a_send_of_letters_goes_where_its_letter_says(guarded, user, code):
     body = encode_batch([b"x"]) if code == 320 else b"x"
     with Signer(guarded.address, "rocketmq2", "87654321b") as boss:
         assert boss.put("topicA").code == boss.put("topicB").code == 0
+    assert guarded.store.wait_dispatched(10)
     before = guarded.store.max_offset("topicA", 0)
     user.beat("replies", producers=["P"])
     letters = {"a": "P", "b": "topicB", "c": "TBW102", "d": 4, "e": 0, "f": 0, "g": 1, "h": 0, "j": 0,
                "i": "REPLY_TO_CLIENT\x01replies\x02"}
     assert user.ask(code, body, **letters, topic="topicA").code == 0
-    guarded.store.wait_dispatched()
+    assert guarded.store.wait_dispatched(10)
     assert guarded.store.max_offset("topicA", 0) == before
