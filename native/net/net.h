@@ -15,6 +15,7 @@ struct rmq_connection {
     unsigned char *in;          /* bytes without a whole frame, or, stalled, whole ones */
     unsigned char *out;
     size_t in_size, in_room;
+    size_t counted;             /* of in_size, in `buffered`: all of it, or nothing while whole frames wait there */
     size_t out_from, out_size, out_room;    /* [out_from, out_size) is to be sent */
     int64_t heard;
     int64_t unfinished_since;   /* when the frame began that `in` has a part of */

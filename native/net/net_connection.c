@@ -124,6 +124,11 @@ static void watch(rmq_connection *c) {
     c->events = events;
 }
 
+static void count_unfinished(rmq_connection *c, size_t n) {
+    c->net->buffered += (int64_t)n - (int64_t)c->counted;
+    c->counted = n;
+}
+
 static void bury(rmq_connection *c) {
     rmq_net *net = c->net;
     uint32_t slot = (uint32_t)c->id;
@@ -134,7 +139,7 @@ static void bury(rmq_connection *c) {
     net->slots[slot] = NULL;
     net->generations[slot]++;
     net->unused[net->unused_count++] = slot;
-    net->buffered -= (int64_t)c->in_size;
+    count_unfinished(c, 0);
     net->unread -= (int64_t)unsent(c);
     net->stalled -= c->stalled;
     rmq_count(&net->counts.connections, -1);
@@ -218,13 +223,13 @@ static void close_unfinished(rmq_net *net) {
     rmq_connection *oldest = NULL;
     for (int64_t i = 0; i < net->limits.connections; i++) {
         rmq_connection *c = net->slots[i];
-        if (c == NULL || c->dead || c->stalled || c->held_up || c->in_size == 0) continue;
+        if (c == NULL || c->dead || c->counted == 0) continue;
         if (oldest == NULL || c->unfinished_since < oldest->unfinished_since
             || (c->unfinished_since == oldest->unfinished_since && c->in_size > oldest->in_size))
             oldest = c;
     }
     if (oldest == NULL) return;
-    net->buffered -= (int64_t)oldest->in_size;
+    count_unfinished(oldest, 0);
     free(oldest->in);
     oldest->in = NULL;
     oldest->in_size = oldest->in_room = 0;
@@ -235,18 +240,18 @@ static void close_unfinished(rmq_net *net) {
 /* Keeps bytes, which stand in the chunk or, behind what was served, in c->in. */
 static void keep(rmq_connection *c, const unsigned char *at, size_t n) {
     rmq_net *net = c->net;
-    net->buffered += (int64_t)n - (int64_t)c->in_size;
     if (c->in == NULL || at != c->in) c->unfinished_since = net->now;      /* else nothing of it was served */
     if (n == 0) {
         free(c->in);
         c->in = NULL;
         c->in_size = c->in_room = 0;
+        count_unfinished(c, 0);
         return;
     }
     if (c->in == NULL || at < c->in || at >= c->in + c->in_room) {
         if ((c->in = malloc(n)) == NULL) {
-            net->buffered -= (int64_t)n;
             c->in_size = c->in_room = 0;
+            count_unfinished(c, 0);
             fail(c);
             return;
         }
@@ -261,7 +266,8 @@ static void keep(rmq_connection *c, const unsigned char *at, size_t n) {
             c->in_room = n;
         }
     }
-    if (net->buffered > net->limits.buffered && !c->stalled && !c->held_up) close_unfinished(net);
+    count_unfinished(c, c->stalled || c->held_up ? 0 : n);     /* what waits for room is not its peer's fault */
+    if (net->buffered > net->limits.buffered && c->counted) close_unfinished(net);
 }
 
 /* Where to read to: the chunk, or behind the unfinished frame that is there, as much as it lacks and little more. */
@@ -318,7 +324,6 @@ void connection_readable(rmq_connection *c) {
         done = serve_all(c, to, (size_t)n);
         if (!c->dead) keep(c, to + done, (size_t)n - done);
     } else {
-        net->buffered += n;
         c->in_size += (size_t)n;
         done = serve_all(c, c->in, c->in_size);
         if (!c->dead) keep(c, c->in + done, c->in_size - done);

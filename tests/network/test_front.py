@@ -167,6 +167,31 @@ def test_those_who_finish_no_frame_do_not_hold_up_others(closed, monkeypatch):
         assert idle[0].receive() is None and front.counts()["connections"] == 5
 
 
+def test_requests_that_wait_for_room_are_no_unfinished_frames(closed, monkeypatch):
+    monkeypatch.setattr(_front, "BUFFERED_MAX", 1 << 17)
+    monkeypatch.setattr(_front, "PASSED_MAX", 1)
+    gate = threading.Event()
+
+    def on_request(_connection, frame):
+        gate.wait(LIMIT_S)
+        return frame.answer()
+
+    front = Front("127.0.0.1", 0, on_request, closed.append)
+    with serving(front):
+        busy, good = [Peer(front.address) for _ in range(4)], Peer(front.address)
+        frame = encode(Frame(1, 7, {}, bytes(20_000)))
+        for peer in busy:
+            peer.sock.sendall(frame * 10)
+        until(lambda: front.counts()["bytes_in"] > 200_000)
+        read = front.counts()["bytes_in"]
+        good.sock.sendall(frame[:-1])
+        until(lambda: front.counts()["bytes_in"] >= read + len(frame) - 1)
+        gate.set()
+        good.sock.sendall(frame[-1:])
+        assert good.receive().opaque == 7
+        assert all(peer.receive() is not None for peer in busy for _ in range(10))
+
+
 def test_places_for_python_go_round(closed, monkeypatch):
     """A peer with many requests, whatever its place among connections, has no more turns than another one."""
     monkeypatch.setattr(_front, "PASSED_MAX", 4)
