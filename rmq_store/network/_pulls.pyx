@@ -16,7 +16,7 @@ from rmq_store.codec._layout cimport UNIT_SIZE
 from rmq_store.codec._text cimport java_hash
 from rmq_store.codec._unit cimport unit_physical
 from rmq_store.log.dispatch._dispatch cimport dispatch_sleeper
-from rmq_store.network._consumers cimport consumers_note
+from rmq_store.network._consumers cimport consumers_know, consumers_note
 from rmq_store.network._net cimport (RMQ_ANSWER_ROOM, RMQ_DONE, RMQ_ONEWAY, RMQ_PASS, iovec, rmq_answer, rmq_answer_begin,
                                      rmq_answer_end, rmq_answer_integer, rmq_answer_text, rmq_connection, rmq_connection_id,
                                      rmq_connection_own, rmq_connection_parts, rmq_connection_pass,
@@ -135,9 +135,10 @@ cdef rmq_done pull_request(Service *s, rmq_connection *c, const rmq_frame *f) no
     if _is_cold(s, &p):
         return RMQ_PASS
     commits = h.sys_flag & COMMIT_OFFSET and h.commit_offset >= 0
-    if commits and s.access != NULL:        # a note has no signature: what the row does not take goes with the request
-        if not consumers_note(s, c, &h):
+    if commits and s.access != NULL:        # a note would have no signature: the first offset goes with its request
+        if not consumers_know(s, &h):
             return RMQ_PASS
+        consumers_note(s, c, &h)            # else the next pull tells it
         commits = False
     status = _try(s, c, &p, (h.sys_flag & SUSPEND) != 0, True)
     if status < 0:
