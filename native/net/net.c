@@ -124,8 +124,16 @@ static void each_connection(rmq_net *net, void (*step)(rmq_net *net, rmq_connect
         if (net->slots[i]) step(net, net->slots[i]);
 }
 
-static void retry(rmq_net *net, rmq_connection *c) {
-    if (net->stalled > 0 && c->stalled) connection_retry(c);
+/* Those that wait for room, from the one on behind whom there was none left: else the first slots would have all of it. */
+static void retry_stalled(rmq_net *net) {
+    int64_t n = net->limits.connections, from = net->retry_from;
+    for (int64_t i = 0; i < n && net->stalled > 0; i++) {
+        rmq_connection *c = net->slots[(from + i) % n];
+        if (c == NULL || !c->stalled) continue;
+        size_t before = c->in_size;
+        connection_retry(c);
+        if (c->stalled && c->in_size < before) net->retry_from = (from + i + 1) % n;
+    }
 }
 
 static void close_idle(rmq_net *net, rmq_connection *c) {
@@ -181,7 +189,7 @@ static void *run(void *arg) {
         net->now = rmq_clock_ns();
         if (net->service.begin) net->service.begin(net->service.ctx);
         for (int i = 0; i < n; i++) serve_event(net, &events[i]);
-        if (net->stalled > 0) each_connection(net, retry);
+        if (net->stalled > 0) retry_stalled(net);
         if (net->now >= net->sweep_at) sweep(net);
         end_round(net);
     }

@@ -102,6 +102,19 @@ void rmq_connection_parts(rmq_connection *c, struct iovec *parts, int count) {
     }
 }
 
+/* Sockets take less than is answered, and it would take all memory: closes the one that leaves most unread. */
+static void close_slowest(rmq_net *net) {
+    rmq_connection *slowest = NULL;
+    for (int64_t i = 0; i < net->limits.connections; i++) {
+        rmq_connection *c = net->slots[i];
+        if (c && !c->dead && (slowest == NULL || unsent(c) > unsent(slowest))) slowest = c;
+    }
+    if (slowest == NULL) return;
+    net->unread -= (int64_t)unsent(slowest);
+    slowest->out_from = slowest->out_size = 0;
+    fail(slowest);
+}
+
 static void watch(rmq_connection *c) {
     uint32_t events = (unsent(c) ? (uint32_t)EPOLLOUT : 0)
                       | (c->stalled || c->ending || rmq_connection_slow(c) ? 0 : (uint32_t)EPOLLIN);
@@ -109,6 +122,11 @@ static void watch(rmq_connection *c) {
     struct epoll_event event = {.events = events, .data.u64 = c->id};
     if (epoll_ctl(c->net->epoll, EPOLL_CTL_MOD, c->fd, &event) < 0) c->dead = 1;
     c->events = events;
+}
+
+static void count_unfinished(rmq_connection *c, size_t n) {
+    c->net->buffered += (int64_t)n - (int64_t)c->counted;
+    c->counted = n;
 }
 
 static void bury(rmq_connection *c) {
@@ -121,7 +139,7 @@ static void bury(rmq_connection *c) {
     net->slots[slot] = NULL;
     net->generations[slot]++;
     net->unused[net->unused_count++] = slot;
-    net->buffered -= (int64_t)c->in_size;
+    count_unfinished(c, 0);
     net->unread -= (int64_t)unsent(c);
     net->stalled -= c->stalled;
     rmq_count(&net->counts.connections, -1);
@@ -137,7 +155,7 @@ void connection_settle(rmq_connection *c) {
         struct iovec part = {c->out + c->out_from, unsent(c)};
         ssize_t n = send_parts(c, &part, 1);
         if (n > 0) sent(c, (size_t)n);
-        if (unsent(c) && c->net->unread > c->net->limits.unread_all) c->dead = 1;     /* slow peers would take all memory */
+        if (unsent(c) && c->net->unread > c->net->limits.unread_all) close_slowest(c->net);
     }
     if (!c->dead) watch(c);
     if (c->dead || (c->ending && unsent(c) == 0)) {
@@ -200,20 +218,40 @@ static size_t serve_all(rmq_connection *c, const unsigned char *at, size_t n) {
     return done;
 }
 
+/* More is unfinished than may be: closes the one that takes longest to finish a frame, who else would hold up everybody. */
+static void close_unfinished(rmq_net *net) {
+    rmq_connection *oldest = NULL;
+    for (int64_t i = 0; i < net->limits.connections; i++) {
+        rmq_connection *c = net->slots[i];
+        if (c == NULL || c->dead || c->counted == 0) continue;
+        if (oldest == NULL || c->unfinished_since < oldest->unfinished_since
+            || (c->unfinished_since == oldest->unfinished_since && c->in_size > oldest->in_size))
+            oldest = c;
+    }
+    if (oldest == NULL) return;
+    count_unfinished(oldest, 0);
+    free(oldest->in);
+    oldest->in = NULL;
+    oldest->in_size = oldest->in_room = 0;
+    rmq_count(&net->counts.bad, 1);
+    fail(oldest);
+}
+
 /* Keeps bytes, which stand in the chunk or, behind what was served, in c->in. */
 static void keep(rmq_connection *c, const unsigned char *at, size_t n) {
     rmq_net *net = c->net;
-    net->buffered += (int64_t)n - (int64_t)c->in_size;
+    if (c->in == NULL || at != c->in) c->unfinished_since = net->now;      /* else nothing of it was served */
     if (n == 0) {
         free(c->in);
         c->in = NULL;
         c->in_size = c->in_room = 0;
+        count_unfinished(c, 0);
         return;
     }
     if (c->in == NULL || at < c->in || at >= c->in + c->in_room) {
         if ((c->in = malloc(n)) == NULL) {
-            net->buffered -= (int64_t)n;
             c->in_size = c->in_room = 0;
+            count_unfinished(c, 0);
             fail(c);
             return;
         }
@@ -228,11 +266,8 @@ static void keep(rmq_connection *c, const unsigned char *at, size_t n) {
             c->in_room = n;
         }
     }
-    /* Those who finish nothing would else hold up everybody. */
-    if (net->buffered > net->limits.buffered && !c->stalled && !c->held_up) {
-        rmq_count(&net->counts.bad, 1);
-        fail(c);
-    }
+    count_unfinished(c, c->stalled || c->held_up ? 0 : n);     /* what waits for room is not its peer's fault */
+    if (net->buffered > net->limits.buffered && c->counted) close_unfinished(net);
 }
 
 /* Where to read to: the chunk, or behind the unfinished frame that is there, as much as it lacks and little more. */
@@ -289,7 +324,6 @@ void connection_readable(rmq_connection *c) {
         done = serve_all(c, to, (size_t)n);
         if (!c->dead) keep(c, to + done, (size_t)n - done);
     } else {
-        net->buffered += n;
         c->in_size += (size_t)n;
         done = serve_all(c, c->in, c->in_size);
         if (!c->dead) keep(c, c->in + done, c->in_size - done);

@@ -25,12 +25,14 @@ from rmq_store.remoting.frame import Frame
 __all__ = ["Access"]
 
 LOOK_S = 1.0            # between two looks whether the file changed
+STILL_S = 0.05          # a change counts when it is the same for so long: half a file can be a file, with other permissions
 ACCESS_KEY, SIGNATURE = "AccessKey", "Signature"
 UNIQUE = "_UNIQUE_KEY_QUERY"        # clients of 4.9.8 and later sign this field; those before do not, and RocketMQ expects that
 TRACE = "RMQ_SYS_TRACE_TOPIC"
 # make, change and delete topics and groups, and change options
 ADMIN = frozenset((17, 25, 200, 207, 215))
 SENDS, READS = (10, 310, 320), (11, 361, 15)
+REPLIES, RECALL, RESET_OFFSET = (324, 325), 370, 222
 GRANTED = frozenset((*SENDS, *READS))
 EXCEPTION = "org.apache.rocketmq.acl.common.AclException: "
 log = logging.getLogger("rmq_store.broker")
@@ -39,15 +41,15 @@ log = logging.getLogger("rmq_store.broker")
 class Access:
     """The rules of a file or a directory, read again when it changes."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, cluster: str) -> None:
         """Raises ConfigError."""
-        self._path = path
+        self._path, self._reply_topic = path, cluster + "_REPLY_TOPIC"
         self._lock = threading.Lock()
         self._due = time.monotonic() + LOOK_S
         self._problem = ""
         self._front: NativeFront | None = None
         try:
-            self._files = acl_files(path)
+            self._files = self._seen = acl_files(path)
             self._rules, self._generation = read_rules(self._files), 1
         except OSError as error:
             raise ConfigError(f"aclEnable is on, and {path} cannot be read: {error.strerror}; make the file, or name another "
@@ -70,7 +72,8 @@ class Access:
             return
         account = _signed(rules, host, frame)
         if account is not None:
-            _check_permissions(account, frame)
+            if not (frame.code in REPLIES and _topic(frame) == self._reply_topic):      # whoever was asked may answer
+                _check_permissions(account, frame)
             if self._front is not None and frame.code in GRANTED:
                 self._front.grant(generation, account.access_key, _topic(frame), frame.ext.get("consumerGroup", "")
                                   if frame.code in READS else None)
@@ -82,13 +85,16 @@ class Access:
             self._front.fresh(int(self._due * 1e9))
 
     def look(self) -> None:
-        """Takes the rules anew if a file changed. What is wrong there is logged, and the rules stay. Any thread."""
+        """Takes the rules anew if a file changed, and two looks found it the same. What is wrong there is logged, and the
+        rules stay. Any thread."""
         if not self._lock.acquire(blocking=False):
             return              # another request looks
         try:
             self._due = time.monotonic() + LOOK_S
             files = acl_files(self._path)
-            if files != self._files or self._problem:
+            if files != self._seen:         # somebody may still write it
+                self._seen, self._due = files, time.monotonic() + min(STILL_S, LOOK_S)
+            elif files != self._files or self._problem:
                 self._rules, self._files, self._problem = read_rules(files), files, ""
                 self._generation += 1
                 self._tell_accounts()
@@ -148,7 +154,7 @@ def _check_permissions(account: Account, frame: Frame) -> None:
 def _resources(frame: Frame) -> Iterator[tuple[str, int]]:
     """(topic, or %RETRY%group, what the request does with it)."""
     ext, code = frame.ext, frame.code
-    if code in SENDS:
+    if code in SENDS or code in REPLIES or code == RECALL:
         topic = _topic(frame)
         yield topic, SUB if topic.startswith(RETRY) else PUB      # a consumer puts back what failed
     elif code == 36:
@@ -156,6 +162,9 @@ def _resources(frame: Frame) -> Iterator[tuple[str, int]]:
     elif code in READS:
         yield _topic(frame), SUB
         yield RETRY + ext.get("consumerGroup", ""), SUB
+    elif code == RESET_OFFSET:
+        yield ext.get("topic", ""), SUB
+        yield RETRY + ext.get("group", ""), SUB
     elif code == 12:
         yield ext.get("topic", ""), SUB
     elif code in (35, 38):
@@ -166,7 +175,7 @@ def _resources(frame: Frame) -> Iterator[tuple[str, int]]:
 
 
 def _topic(frame: Frame) -> str:
-    return frame.ext.get("b" if frame.code in (310, 320) else "topic", "")
+    return frame.ext.get("b" if frame.code in (310, 320, 325) else "topic", "")
 
 
 def _of_heartbeat(frame: Frame) -> Iterator[tuple[str, int]]:

@@ -131,6 +131,7 @@ def _account(entry: Any) -> Account:
                                   "NAME=DENY")
             perms[prefix + name.strip()] = _perm(perm)
     named = entry.get("topicPerms") or entry.get("groupPerms")
+    access.encode()         # as the network thread takes it
     return Account(access, secret.encode(), admin, _address(entry.get("whiteRemoteAddress")),
                    _perm(entry.get("defaultTopicPerm")), _perm(entry.get("defaultGroupPerm")), perms if named else None)
 

@@ -22,6 +22,8 @@ _GROUP_FIELDS_5 = ("consumeMessageOrderly", "consumeTimeoutMinute", "groupSysFla
 
 
 class AdminTopics:
+    """What changes is in its file when the answer goes out."""
+
     def __init__(self, core: Core) -> None:
         self._core = core
 
@@ -50,6 +52,7 @@ class AdminTopics:
             before = (core.store.topic_table.get(name) or {}).get("attributes")
             fields["attributes"] = _changed_attributes(before if isinstance(before, dict) else {}, text)
         core.topics.set(name, **fields)
+        core.store.topic_table.flush()
         return request.answer()
 
     def _delete_topic(self, request: Request) -> Frame:
@@ -61,6 +64,7 @@ class AdminTopics:
             raise Refused(illegal, f"The topic[{name}] is conflict with system topic.")
         refuse_on_slave(core)
         core.topics.remove(name)
+        core.store.topic_table.flush()
         return request.answer()
 
     def _topics(self, request: Request) -> Frame:
@@ -116,13 +120,16 @@ class AdminTopics:
             if value is not None and isinstance(value, bool | int | dict):
                 fields[field] = value
         core.groups.set(name, **fields)
+        core.store.group_table.flush()
         return request.answer()
 
     def _delete_group(self, request: Request) -> Frame:
-        name = request.text("groupName")
-        self._core.groups.remove(name)
+        core, name = self._core, request.text("groupName")
+        core.groups.remove(name)
+        core.store.group_table.flush()
         if request.flag("cleanOffset"):
-            self._core.store.offsets.remove(name)
+            core.store.offsets.remove(name)
+            core.store.offsets.flush()
         return request.answer()
 
     def _groups(self, request: Request) -> Frame:

@@ -166,7 +166,7 @@ class Processors:
         except (RmqStoreError, OSError) as error:
             log.error("request %d of %s failed: %s", request.frame.code, request.connection.peer, error)
             answer = request.answer(Code.SYSTEM_ERROR, str(error))
-        except Exception as error:
+        except BaseException as error:      # sys.exit() of a put hook, too: the thread is that of all requests
             log.exception("request %d of %s failed", request.frame.code, request.connection.peer)
             answer = request.answer(Code.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
         return answer

@@ -68,7 +68,7 @@ class Pulling:
             core.store.offsets.commit(pull.group, pull.topic, pull.queue_id, offset)
         answer = self._answer(pull, result, pull.offset)
         if answer.code == Code.PULL_NOT_FOUND and bits & SUSPEND:
-            return self._hold(pull, answer)
+            return self._hold(pull, bits, answer)
         if answer.code == Code.PULL_OFFSET_MOVED:
             self._tell_moved(pull, int(answer.ext["nextBeginOffset"]))
         return answer
@@ -203,7 +203,7 @@ class Pulling:
             log.warning("group %s pulls %s of queue %d at offset %d, and continues at %d; the event of it is not stored: %s",
                         pull.group, pull.topic, pull.queue_id, pull.offset, following, error)
 
-    def _hold(self, pull: Pull, answer: Frame) -> Frame | None:
+    def _hold(self, pull: Pull, bits: int, answer: Frame) -> Frame | None:
         """Keeps the pull; the answer that it has now is sent when nothing comes."""
         request, options = pull.request, self._core.options
         wait_ms = min(request.long("suspendTimeoutMillis", 0), SUSPEND_MAX_MS)
@@ -214,6 +214,7 @@ class Pulling:
         def run(last: bool) -> bool:
             nonlocal answer, at
             try:
+                self._checked(request, bits)        # what was allowed may not be any more
                 result = self._get(pull, at)
                 found = self._answer(pull, result, at)
             except Refused as refused:

@@ -181,17 +181,15 @@ class Tls:
             return
         try:
             wanted, inner_wanted = self._move(pipe)
+            self._watch(pipe, 0, pipe.peer, wanted)
+            if pipe.inner is not None:
+                self._watch(pipe, 1, pipe.inner, inner_wanted)
         except (OSError, ValueError, MemoryError) as error:     # it has gone, or sends what is no TLS; or the front has ended
             log.debug("a TLS connection ended: %s", error)
             self._close(pipe)
-            return
         except Exception:               # it costs this connection, and no other
             log.exception("a TLS connection failed")
             self._close(pipe)
-            return
-        self._watch(pipe, 0, pipe.peer, wanted)
-        if pipe.inner is not None:
-            self._watch(pipe, 1, pipe.inner, inner_wanted)
 
     def _watch(self, pipe: _Pipe, which: int, sock: socket.socket, events: int) -> None:
         before, pipe.watched[which] = pipe.watched[which], events

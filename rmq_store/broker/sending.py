@@ -41,8 +41,8 @@ class Sent(NamedTuple):
 
 
 def spelt_out(request: Request) -> Request:
-    """A request whose header has one-letter names, with the long ones."""
-    request.ext = {_LETTERS.get(name, name): value for name, value in request.ext.items()}
+    """A request whose header has one-letter names, with the long ones. A long name in it is no field: nobody checked it."""
+    request.ext = {_LETTERS[name]: value for name, value in request.ext.items() if name in _LETTERS}
     return request
 
 

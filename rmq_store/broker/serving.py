@@ -168,7 +168,7 @@ class Broker:
             from rmq_store.broker.access import Access  # few have accounts
 
             default = os.path.join(os.fsdecode(path), "config", "plain_acl.yml")
-            self._core.access = Access(options["aclFile"] or default)
+            self._core.access = Access(options["aclFile"] or default, options["brokerClusterName"])
         if options["tls.server.mode"] != "disabled":
             from rmq_store.broker.secure import Tls  # loads ssl
 

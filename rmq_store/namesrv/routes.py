@@ -13,7 +13,9 @@ __all__ = ["Routes"]
 
 BROKERS_MAX = 1024
 TOPICS_MAX = 200_000            # topics of all brokers together
-KV_MAX = 10_000
+NAME_MAX = 255                  # characters of a topic
+TEXT_MAX = 1024                 # of each thing that a broker says of itself
+KV_MAX, KV_TEXT_MAX = 10_000, 16 << 20      # entries, and characters of all together
 SUCCESS, SYSTEM_ERROR, NOT_SUPPORTED, TOPIC_NOT_EXIST, QUERY_NOT_FOUND = 0, 1, 3, 17, 22
 
 
@@ -36,6 +38,12 @@ class Broker:
 
 def _body(value: Any) -> bytes:
     return json.dumps(value, separators=(",", ":"), sort_keys=True).encode()
+
+
+def _bound(what: str, text: str | bytes, most: int) -> None:
+    """What a broker says stays in memory."""
+    if len(text) > most:
+        raise Refused(f"{what} has {len(text)} characters, at most {most} are taken")
 
 
 def _loads(body: bytes) -> Any:
@@ -85,6 +93,8 @@ class Routes:
         crc = ext.get("bodyCrc32", "0")
         if crc != "0" and self._number(crc) != zlib.crc32(frame.body) & 0x7FFFFFFF:
             raise Refused("crc32 not match")
+        for name in ("brokerName", "clusterName", "brokerAddr", "haServerAddr"):
+            _bound(name, ext.get(name, ""), TEXT_MAX)
         key = (ext["brokerName"], broker_id)
         broker = Broker(ext["clusterName"], key[0], broker_id, ext["brokerAddr"], ext.get("haServerAddr", ""), channel)
         if (before := self._brokers.get(key)) is not None:
@@ -109,7 +119,8 @@ class Routes:
         for name, config in table.items():
             numbers = [config.get(n, 0) for n in ("readQueueNums", "writeQueueNums", "perm", "topicSysFlag")] \
                 if isinstance(config, dict) else [None]
-            if not all(type(n) is int for n in numbers):
+            _bound("the name of a topic", name, NAME_MAX)
+            if not all(type(n) is int and 0 <= n < 1 << 31 for n in numbers):
                 raise Refused(f"the configuration of topic {name:.127} is not one")
             topics[name] = {"brokerName": broker.name, "readQueueNums": numbers[0], "writeQueueNums": numbers[1],
                                    "perm": numbers[2], "topicSysFlag": numbers[3]}
@@ -117,7 +128,9 @@ class Routes:
         others = sum(len(b.topics) for b in self._brokers.values() if (b.name, b.id) != (broker.name, broker.id))
         if others + len(broker.topics) > TOPICS_MAX:
             raise Refused(f"more than {TOPICS_MAX} topics")
-        broker.version = wrapper.get("dataVersion")
+        version = wrapper.get("dataVersion")
+        _bound("dataVersion", _body(version), TEXT_MAX)
+        broker.version = version
 
     def _unregister(self, channel: object, frame: Frame) -> Frame:
         self._brokers.pop((frame.ext["brokerName"], self._number(frame.ext["brokerId"])), None)
@@ -183,6 +196,9 @@ class Routes:
         key = (frame.ext["namespace"], frame.ext["key"])
         if key not in self._kv and len(self._kv) >= KV_MAX:
             raise Refused(f"more than {KV_MAX} KV entries")
+        others = sum(len(space) + len(name) + len(value) for (space, name), value in self._kv.items() if (space, name) != key)
+        if others + len("".join((*key, frame.ext["value"]))) > KV_TEXT_MAX:
+            raise Refused(f"more than {KV_TEXT_MAX} characters of KV entries")
         self._kv[key] = frame.ext["value"]
         return frame.answer()
 

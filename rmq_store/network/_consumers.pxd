@@ -9,6 +9,8 @@ from rmq_store.network._state cimport Service
 cdef rmq_done query_request(Service *s, rmq_connection *c, const rmq_frame *f) noexcept nogil
 cdef rmq_done update_request(Service *s, rmq_connection *c, const rmq_frame *f) noexcept nogil
 cdef rmq_done heartbeat_request(Service *s, rmq_connection *c, const rmq_frame *f) noexcept nogil
+# Whether the group has an offset of the queue.
+cdef bint consumers_know(Service *s, const rmq_pull *h) noexcept nogil
 # What a pull commits; False: Python has to.
 cdef bint consumers_note(Service *s, rmq_connection *c, const rmq_pull *h) noexcept nogil
 

@@ -81,6 +81,14 @@ cdef rmq_done update_request(Service *s, rmq_connection *c, const rmq_frame *f) 
     return RMQ_DONE
 
 
+cdef bint consumers_know(Service *s, const rmq_pull *h) noexcept nogil:
+    cdef OffsetRow *r
+    if s.group_offsets == NULL or h.queue_id < 0:
+        return False
+    r = offsets_find(s.group_offsets, h.group.at, h.group.size, h.topic.at, h.topic.size, h.queue_id)
+    return r != NULL and offsets_get(r) >= 0
+
+
 cdef bint consumers_note(Service *s, rmq_connection *c, const rmq_pull *h) noexcept nogil:
     cdef OffsetRow *r = _row(s, c, h.group, h.topic, h.queue_id)
     return r != NULL and offsets_commit(s.group_offsets, r, h.commit_offset)

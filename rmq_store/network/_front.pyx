@@ -39,10 +39,10 @@ cdef extern from "<arpa/inet.h>" nogil:
     unsigned short ntohs(unsigned short n)
 
 CONNECTIONS_MAX = 10_000
-BUFFERED_MAX = 64 << 20     # bytes of unfinished frames, of all connections
+BUFFERED_MAX = 64 << 20     # bytes of unfinished frames, of all connections, before the one that began first is closed
 UNREAD_MAX = 1 << 20        # bytes of answers that a peer has not taken, before it is not read any more,
 UNREAD_MOST = 48 << 20      # and before its connection is closed
-UNREAD_ALL = 512 << 20      # bytes of answers that no peer has taken, before a connection that takes nothing is closed
+UNREAD_ALL = 512 << 20      # bytes of answers that no peer has taken, before the one that leaves most unread is closed
 PASSED_MAX = 4096           # requests that wait for Python,
 PASSED_BYTES_MAX = 64 << 20     # and their bytes
 IDLE_S = 120.0

@@ -5,6 +5,7 @@ the call: what a socket does not take at once is copied. So no peer, however slo
 """
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
+from libc.string cimport memcpy
 
 from rmq_store.access.reader._get cimport get_count_disk, get_found
 from rmq_store.access.reader._request cimport (FOUND, MESSAGE_WAS_REMOVING, NO_MATCHED_MESSAGE, NO_MESSAGE_IN_QUEUE,
@@ -15,7 +16,7 @@ from rmq_store.codec._layout cimport UNIT_SIZE
 from rmq_store.codec._text cimport java_hash
 from rmq_store.codec._unit cimport unit_physical
 from rmq_store.log.dispatch._dispatch cimport dispatch_sleeper
-from rmq_store.network._consumers cimport consumers_note
+from rmq_store.network._consumers cimport consumers_know, consumers_note
 from rmq_store.network._net cimport (RMQ_ANSWER_ROOM, RMQ_DONE, RMQ_ONEWAY, RMQ_PASS, iovec, rmq_answer, rmq_answer_begin,
                                      rmq_answer_end, rmq_answer_integer, rmq_answer_text, rmq_connection, rmq_connection_id,
                                      rmq_connection_own, rmq_connection_parts, rmq_connection_pass,
@@ -37,6 +38,7 @@ cdef enum:
     PULL_OFFSET_MOVED = 21
     NOT_READABLE = 1            # status.RunningFlags
     QUEUES_AT_ONCE = 256
+    LOOKS_MAX = 4               # of a held pull, each as long as one of a get, for which other peers wait
     BODY_MAX = (1 << 24) - (1 << 20)
     NOTE_ROOM = 2048
 
@@ -111,6 +113,7 @@ cdef rmq_done pull_request(Service *s, rmq_connection *c, const rmq_frame *f) no
     cdef TopicRow *t
     cdef int32_t status
     cdef int64_t ms
+    cdef bint commits
     if f.flag & RMQ_ONEWAY or rmq_load32(s.flags) & NOT_READABLE:
         return RMQ_PASS
     if rmq_pull_decode(f, &h) < 0 or h.sys_flag & CLASS_FILTER or h.offset < 0:
@@ -123,6 +126,7 @@ cdef rmq_done pull_request(Service *s, rmq_connection *c, const rmq_frame *f) no
     p.queue = t.queues[h.queue_id]
     if p.queue == NULL:
         return RMQ_PASS
+    p.group, p.generation = h.group, s.tables.generation
     p.offset, p.connection, p.opaque, p.serialize = h.offset, rmq_connection_id(c), f.opaque, f.serialize
     p.count_max = max(h.count_max, 1)
     p.bytes_max = h.bytes_max if 0 < h.bytes_max < BODY_MAX else BODY_MAX
@@ -130,11 +134,17 @@ cdef rmq_done pull_request(Service *s, rmq_connection *c, const rmq_frame *f) no
     p.suspend_ns = ms * MS if s.long_polling else s.short_polling_ns
     if _is_cold(s, &p):
         return RMQ_PASS
+    commits = h.sys_flag & COMMIT_OFFSET and h.commit_offset >= 0
+    if commits and s.access != NULL:        # a note would have no signature: the first offset goes with its request
+        if not consumers_know(s, &h):
+            return RMQ_PASS
+        consumers_note(s, c, &h)            # else the next pull tells it
+        commits = False
     status = _try(s, c, &p, (h.sys_flag & SUSPEND) != 0, True)
     if status < 0:
         return RMQ_PASS
     rmq_count(&s.pulls_lite if f.code == 361 else &s.pulls, 1)
-    if h.sys_flag & COMMIT_OFFSET and h.commit_offset >= 0:
+    if commits:
         _note_offset(s, c, &h)
     return RMQ_DONE
 
@@ -249,21 +259,27 @@ cdef void _answer(Service *s, rmq_connection *c, const Pull *p, GetRequest *r, i
 cdef int32_t _try(Service *s, rmq_connection *c, Pull *p, bint may_hold, bint first) noexcept nogil:
     # 0: answered; 1: held, or to stay held; -1, at first only: Python has to look.
     cdef GetRequest r
-    cdef int32_t code
-    _get(s, p, &r)
-    if r.error < 0:
-        _let_go(&r)
-        if first:
+    cdef int32_t code, looks = 0
+    while True:
+        _get(s, p, &r)
+        if r.error < 0:
+            _let_go(&r)
+            if first:
+                return -1
+            r.found_count, r.status = 0, MESSAGE_WAS_REMOVING       # the client asks again, and Python then tells the error
+        code = _code(&r)
+        if first and code == PULL_OFFSET_MOVED:
             return -1
-        r.found_count, r.status = 0, MESSAGE_WAS_REMOVING       # the client asks again, and Python then tells the error
-    code = _code(&r)
-    if first and code == PULL_OFFSET_MOVED:
-        return -1
-    if r.error == 0:
-        _count(s.gets, &r)
-    if may_hold and not first and code == PULL_RETRY_IMMEDIATELY and r.error == 0:
-        p.offset = r.next_offset        # what came does not match: the search continues behind it
-        return 1
+        if r.error == 0:
+            _count(s.gets, &r)
+        if first or not may_hold or code != PULL_RETRY_IMMEDIATELY or r.error < 0:
+            break
+        p.offset = r.next_offset        # what came does not match: the search continues behind it,
+        if rmq_load(&p.queue.max_offset) <= p.offset:
+            return 1
+        looks += 1
+        if looks == LOOKS_MAX:          # and the client continues it where there is much more, as no other arrival might come
+            break
     if may_hold and code == PULL_NOT_FOUND and (not first or _hold(s, c, p)):
         return 1
     _answer(s, c, p, &r, code)
@@ -306,6 +322,7 @@ cdef bint _hold(Service *s, rmq_connection *c, const Pull *p) noexcept nogil:
     # False: it cannot be held, and is answered at once.
     cdef Held *h
     cdef HeldQueue *at
+    cdef char *group
     cdef Held **mine = <Held **> rmq_connection_own(c)
     cdef int64_t *held_here = <int64_t *> &mine[1]
     if s.held_count >= HELD_MAX or held_here[0] >= s.held_of_one or p.suspend_ns <= 0:
@@ -313,11 +330,14 @@ cdef bint _hold(Service *s, rmq_connection *c, const Pull *p) noexcept nogil:
     at = _held_queue(s, p.queue)
     if at == NULL:
         return False
-    h = <Held *> calloc(1, sizeof(Held))
+    h = <Held *> calloc(1, sizeof(Held) + p.group.size)
     if h == NULL:
         _leave_queue(s, at)
         return False
+    group = <char *> h + sizeof(Held)
+    memcpy(group, p.group.at, p.group.size)
     h.pull, h.at, h.expires = p[0], at, rmq_net_now(s.net) + p.suspend_ns
+    h.pull.group.at = group
     h.next_of_queue, h.next, h.next_of_connection = at.first, s.held, mine[0]
     if h.next_of_queue != NULL:
         h.next_of_queue.before_of_queue = h
@@ -364,9 +384,36 @@ cdef void _drop(Service *s, rmq_connection *c, Held *h) noexcept nogil:
         dispatch_sleeper(s.dispatcher, -1)
 
 
+cdef bint _still_allowed(Service *s, Pull *p) noexcept nogil:
+    # The tables may have changed since it was held.
+    cdef TopicRow *t
+    cdef rmq_text topic, none
+    if p.generation == s.tables.generation:
+        return True
+    topic.at, topic.size = p.queue.topic, p.queue.topic_size
+    none.at, none.size = b"", 0
+    t = tables_topic(s.tables, topic)
+    if (t == NULL or not t.perm & PERM_READ or p.queue.queue_id >= t.read_queues
+            or tables_subscription(s.tables, p.group, none) == NULL):
+        return False
+    p.generation = s.tables.generation
+    return True
+
+
+cdef void _ask_again(Service *s, rmq_connection *c, const Pull *p) noexcept nogil:
+    # Python tells the client what is not as it was.
+    cdef GetRequest r
+    r.status, r.next_offset, r.found_count = NO_MATCHED_MESSAGE, p.offset, 0
+    r.min_offset, r.max_offset = rmq_load(&p.queue.min_offset), rmq_load(&p.queue.max_offset)
+    _answer(s, c, p, &r, PULL_RETRY_IMMEDIATELY)
+
+
 cdef void _again(Service *s, Held *h, bint may_hold) noexcept nogil:
     cdef rmq_connection *c = rmq_net_find(s.net, h.pull.connection)
-    if c != NULL and _try(s, c, &h.pull, may_hold, False) == 0:
+    if c != NULL and not _still_allowed(s, &h.pull):
+        _ask_again(s, c, &h.pull)
+        _drop(s, c, h)
+    elif c != NULL and _try(s, c, &h.pull, may_hold, False) == 0:
         _drop(s, c, h)          # else it stays, or goes with its connection
 
 

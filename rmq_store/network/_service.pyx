@@ -162,7 +162,7 @@ cdef int _know_store(Service *s, StoreWait store) except -1:
     s.plain = store.plain
     s.plain.trailing_separator = False      # the stored properties are whole
     s.compat5, s.sync_mode, s.lights = store.compat5, store.sync_mode, store.lights.on
-    s.flush_deadline_ns = store.flush_deadline_ns
+    s.flush_deadline_ns = &store.flush_deadline_ns
     s.waits, s.replicas = store.waits, &store.replicas
     s.ahead.more, s.ahead.watched = &store.replicas.more[TELLS_NETWORK], &store.replicas.watched[TELLS_NETWORK]
     s.ahead.replicas = s.replicas if s.waits & WAIT_REPLICA else NULL

@@ -212,10 +212,10 @@ cdef void settled_tick(Service *s) noexcept nogil:
         w = &s.waiting[s.waiting_first]
         late = rmq_net_now(s.net) - w.since_ns
         if w.wants & WAIT_DEVICE:
-            if late <= s.flush_deadline_ns:
+            if late <= rmq_load(s.flush_deadline_ns):
                 return
             w.wants &= ~WAIT_DEVICE
-            w.since_ns += s.flush_deadline_ns
+            w.since_ns += rmq_load(s.flush_deadline_ns)
             if w.code == SENT:
                 w.code = FLUSH_DISK_TIMEOUT
             if not _done(s, w):

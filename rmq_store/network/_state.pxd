@@ -10,7 +10,7 @@ from rmq_store.codec._record cimport RecordArgs
 from rmq_store.log.commitlog._log cimport Log
 from rmq_store.log.dispatch._dispatch cimport Dispatcher
 from rmq_store.network._access cimport Access
-from rmq_store.network._net cimport rmq_net
+from rmq_store.network._net cimport rmq_net, rmq_text
 from rmq_store.network._tables cimport Tables
 from rmq_store.queues.consumequeue._queue cimport Queue, QueueTable
 from rmq_store.queues.consumequeue._structs cimport Hub
@@ -39,6 +39,8 @@ cdef struct HeldQueue:
 cdef struct Pull:
     # A pull that was checked.
     Queue *queue
+    rmq_text group              # of a held one: behind it
+    int64_t generation          # of the tables by which
     int64_t offset
     int64_t suspend_ns
     uint64_t connection
@@ -111,7 +113,7 @@ cdef struct Service:
     int waits                   # WAIT_ bits of a put that is told nothing else
     Replicas *replicas          # of StorePut
     bint lights                 # light queues are on: their sends are Python's
-    int64_t flush_deadline_ns
+    const int64_t *flush_deadline_ns
     # ---- of the broker
     int32_t version             # of answers
     char region[64]

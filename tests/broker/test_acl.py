@@ -8,6 +8,7 @@ import pytest
 from rmq_store import Broker, errors
 from rmq_store.broker import access
 from rmq_store.broker.acl_file import PUB, SUB, read_rules
+from rmq_store.codec.batch import encode_batch
 from rmq_store.remoting.frame import BINARY
 from tests.broker.peer import Peer
 from tests.broker.signer import Signer
@@ -194,6 +195,7 @@ def test_answers_of_clients_need_no_signature(guarded, user):
 
 def test_the_file_is_read_again(tmp_path, rules, caplog, monkeypatch):
     monkeypatch.setattr(access, "LOOK_S", 3600.0)
+    monkeypatch.setattr(access, "STILL_S", 3600.0)
     with guard(tmp_path, rules) as broker, Signer(broker.address, "RocketMQ", "12345678a") as user:
         change_the_file(broker, rules, user, caplog)
 
@@ -201,6 +203,7 @@ def test_the_file_is_read_again(tmp_path, rules, caplog, monkeypatch):
 def change_the_file(broker, rules, user, caplog):
     def write(text):
         rules.write_text(text)
+        broker._core.access.look()
         broker._core.access.look()
 
     write(RULES.replace("topicC=SUB", "topicC=PUB"))
@@ -224,6 +227,26 @@ def change_the_file(broker, rules, user, caplog):
         assert broker._front.requests()[310] == native + 2      # the first one made the topic, and told of the address
         write(RULES)
         refused(peer.put("anything"), "No accessKey is configured")
+
+
+def test_a_file_that_is_being_written_does_not_count(tmp_path, rules, monkeypatch):
+    """Its first half is a file, too: without the line that forbids something."""
+    monkeypatch.setattr(access, "LOOK_S", 3600.0)
+    monkeypatch.setattr(access, "STILL_S", 3600.0)
+    whole = "accounts: [{accessKey: RocketMQ, secretKey: 12345678a, defaultTopicPerm: PUB}]\n"
+    rules.write_text(whole)
+    with guard(tmp_path, rules) as broker, Signer(broker.address, "RocketMQ", "12345678a") as user:
+        half = RULES.replace("defaultTopicPerm: DENY", "defaultTopicPerm: PUB").partition("    topicPerms:")[0]
+        look = broker._core.access.look
+        assert user.put("topicA").code == 0
+        for text in (half, RULES):
+            rules.write_text(text)
+            look()
+            assert set(broker._core.access._rules.accounts) == {"RocketMQ"}
+            assert broker._core.access._rules.accounts["RocketMQ"].perms is None
+        assert user.put("topicA").code == 0
+        look()
+        refused(user.put("topicA"), "No default permission for topic:topicA")
 
 
 def test_requests_ask_for_a_look_at_the_file(tmp_path, rules, monkeypatch):
@@ -257,6 +280,7 @@ ONE = "accounts: [{accessKey: abcdefg, secretKey: hijklmn, %s}]"
     (ONE % "admin: 'true'", "admin"), (ONE % "topicPerms: [T]", "topicPerms"), (ONE % "resourcePerms: []", "resourcePerms"),
     (ONE % "whiteRemoteAddress: 1.2.3", "3 parts"), (ONE % "whiteRemoteAddress: 1.2.3.256", "255"),
     (ONE % "whiteRemoteAddress: 1.2.3.9-5", "255"), ("globalWhiteRemoteAddresses: [a]", "parts"),
+    ('accounts: [{accessKey: "abcdef\\ud800", secretKey: hijklmn}]', "no YAML"),
     ("a: [", "no YAML"), ("accounts: [{accessKey: abcdefg, secretKey: hijklmn}, {accessKey: abcdefg, secretKey: hijklmn}]",
                           "twice")])
 def test_files_that_are_wrong(tmp_path, text, said):
@@ -308,3 +332,48 @@ def test_the_example_of_the_page():
 def test_addresses(text, matching, others):
     white, = read_rules({"f": f"globalWhiteRemoteAddresses: ['{text}']".encode()}).white
     assert [one for one in matching if not white(one)] == [] and [one for one in others if white(one)] == []
+
+
+@pytest.mark.parametrize("code", [324, 325])
+def test_a_reply_is_a_send_but_to_the_topic_of_replies(user, code):
+    """RocketMQ stores it in any topic for any account."""
+    user.beat("replies", producers=["P"])
+    names = dict(zip("abcdefghi", ("producerGroup", "topic", "defaultTopic", "defaultTopicQueueNums", "queueId", "sysFlag",
+                                   "bornTimestamp", "flag", "properties"), strict=True))
+    said = {"a": "P", "c": "TBW102", "d": 4, "e": 0, "f": 0, "g": 1, "h": 0, "i": "REPLY_TO_CLIENT\x01replies\x02"}
+
+    def reply(topic):
+        fields = said | {"b": topic}
+        return user.ask(code, b"x", **(fields if code == 325 else {names[name]: value for name, value in fields.items()}))
+
+    assert reply("DefaultCluster_REPLY_TOPIC").code == reply("topicB").code == 0
+    for topic in ("topicA", "topicC", "Other_REPLY_TOPIC"):
+        refused(reply(topic), f"No default permission for topic:{topic}")
+
+
+def test_who_may_not_send_to_a_topic_takes_no_message_of_it_back(user):
+    refused(user.ask(370, topic="topicC", recallHandle="x"), "No default permission for topic:topicC")
+    assert WORD not in user.ask(370, topic="topicB", recallHandle="x").remark
+
+
+def test_who_may_not_commit_an_offset_resets_none(user):
+    fields = {"timestamp": 0, "isForce": "true"}
+    refused(user.ask(222, topic="topicA", group="groupC", **fields), "No default permission for topic:topicA")
+    refused(user.ask(222, topic="topicB", group="groupA", **fields), "No default permission for group:groupA")
+    assert WORD not in user.ask(222, topic="topicB", group="groupC", **fields).remark
+
+
+@pytest.mark.parametrize("code", [310, 320, 325])
+def test_a_send_of_letters_goes_where_its_letter_says(guarded, user, code):
+    """A long name beside the letter is no field of these headers: it names a topic that nobody has checked."""
+    body = encode_batch([b"x"]) if code == 320 else b"x"
+    with Signer(guarded.address, "rocketmq2", "87654321b") as boss:
+        assert boss.put("topicA").code == boss.put("topicB").code == 0
+    assert guarded.store.wait_dispatched(10)
+    before = guarded.store.max_offset("topicA", 0)
+    user.beat("replies", producers=["P"])
+    letters = {"a": "P", "b": "topicB", "c": "TBW102", "d": 4, "e": 0, "f": 0, "g": 1, "h": 0, "j": 0,
+               "i": "REPLY_TO_CLIENT\x01replies\x02"}
+    assert user.ask(code, body, **letters, topic="topicA").code == 0
+    assert guarded.store.wait_dispatched(10)
+    assert guarded.store.max_offset("topicA", 0) == before

@@ -1,5 +1,6 @@
 """What mqadmin asks for, and what a slave copies."""
 import json
+import threading
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,28 @@ def test_topics_are_made_changed_and_deleted(broker, peer, names):
     for wrong in ({"topic": "TBW102"}, {"topic": "a b"}, {"perm": 8}, {"readQueueNums": 1 << 20}, {"attributes": "x"}):
         assert peer.ask(17, **{"topic": "U"} | TOPIC | wrong).code == 29
     assert peer.ask(215, topic="TBW102").code == 29
+
+
+def test_what_is_done_is_in_the_files(broker, peer):
+    """A kill behind the answer takes nothing of it back. The keeper, who writes what clients make, hears of nothing here."""
+    broker._dirty = threading.Event()
+
+    def entries(name, key):
+        path = Path(broker.store.path, "config", name)
+        return json_body(path.read_bytes())[key] if path.exists() else {}
+
+    assert peer.ask(17, topic="T", **TOPIC).code == 0
+    assert entries("topics.json", "topicConfigTable")["T"]["writeQueueNums"] == 2
+    assert peer.ask(215, topic="T").code == 0
+    assert "T" not in entries("topics.json", "topicConfigTable")
+    assert peer.ask(200, {"groupName": "G", "retryMaxTimes": 3}).code == 0
+    assert entries("subscriptionGroup.json", "subscriptionGroupTable")["G"]["retryMaxTimes"] == 3
+    assert peer.put().code == peer.ask(15, consumerGroup="G", topic="T", queueId=0, commitOffset=1).code == 0
+    broker.store.offsets.flush()
+    assert "T@G" in entries("consumerOffset.json", "offsetTable")
+    assert peer.ask(207, groupName="G", cleanOffset=True).code == 0
+    assert "G" not in entries("subscriptionGroup.json", "subscriptionGroupTable")
+    assert "T@G" not in entries("consumerOffset.json", "offsetTable")
 
 
 def test_how_far_topics_and_groups_are(broker, peer):

@@ -188,3 +188,15 @@ def test_no_arrival_is_missed_among_others(broker, peer):
         assert bodies(answer) == [b"%d" % number]
         offset = int(answer.ext["nextBeginOffset"])
     none_held(broker, peer)
+
+
+def test_a_held_pull_is_checked_again_when_it_wakes_up(broker, peer):
+    """By SQL, which Python holds; for the others see tests/network/test_pulls.py."""
+    assert peer.put(properties={"color": "blue"}).code == 0
+    broker.store.wait_dispatched(10)
+    number = peer.ask_pull(offset=1, bits=6, subscription="color = 'blue'", expressionType="SQL92")
+    assert peer.ask(200, {"groupName": "G", "consumeEnable": False}).code == 0
+    assert broker._core.held.count == 1
+    assert peer.put(properties={"color": "blue"}).code == 0
+    answer = peer.answer(number)
+    assert (answer.code, answer.body) == (16, b"")

@@ -130,3 +130,18 @@ def test_a_reply_goes_to_the_producer_that_asked(broker, peer):
     pushed = peer.push()
     assert (pushed.code, pushed.body) == (326, b"reply")
     assert "CORRELATION_ID\x017\x02" in pushed.ext["properties"] and pushed.ext["topic"] == "DefaultCluster_REPLY_TOPIC"
+
+
+def test_a_put_hook_that_would_end_the_process_costs_its_message(broker, peer, caplog):
+    """Of a send, a half message, and one that goes back, whose threads serve all clients."""
+    def hook(message):
+        if bytes(message.body) == b"bad":
+            raise SystemExit(3)
+
+    assert peer.put(body=b"bad").code == 0
+    broker.store.wait_dispatched(10)
+    broker.store.add_put_hook(hook)
+    for answer in (peer.put(body=b"bad"), half(peer, b"bad"), peer.ask(36, group="G", offset=0, delayLevel=0)):
+        assert answer.code == 1 and "SystemExit" in answer.remark
+    assert peer.put(body=b"good").code == 0
+    caplog.clear()          # what was logged holds the store

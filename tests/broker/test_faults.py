@@ -120,7 +120,8 @@ def test_a_full_disk_refuses_sends_until_there_is_room(serving):
 
 
 def test_a_device_that_does_not_answer(serving):
-    broker, probe = serving(flush_mode="sync", flush_backend="msync", flush_deadline_ms=100)
+    broker, probe = serving(flush_mode="sync", flush_backend="msync", flush_deadline_ms=600_000)
+    broker.store.reconfigure(flush_deadline_ms=100)         # the network thread heeds it, too
     with Peer(broker.address) as peer:
         assert peer.put(body=b"durable").code == 0 and broker.store.wait_dispatched(10)
         probe.hold(SYNCS, path="/commitlog/")

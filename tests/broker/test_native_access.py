@@ -96,6 +96,25 @@ def test_questions_for_offsets_need_a_signature_only(guarded):
         assert natively(guarded, user, 14, READ | {"Signature": "A" * 27 + "="}, allowed=False) == 0
 
 
+def test_a_pull_commits_the_first_offset_of_its_group(guarded):
+    """What it commits has its signature, and none of its own."""
+    with Signer(guarded.address, "RocketMQ", "12345678a") as user:
+        user.beat(consumers={"first": {"topicB": "*"}})
+        read = READ | {"consumerGroup": "first", "sysFlag": 5}
+        assert natively(guarded, user, 11, read | {"sysFlag": 4}) == 0
+        assert natively(guarded, user, 11, read | {"sysFlag": 4}) == 1
+        user.ask(11, **read | {"commitOffset": 1})
+        assert guarded.store.offsets.query("first", "topicB", 0) == 1
+        assert natively(guarded, user, 11, read | {"commitOffset": 2}) == 1
+        assert guarded.store.offsets.query("first", "topicB", 0) == 2
+        before = guarded._front.requests()[11]
+        for _ in range(100):
+            user.send(9999)             # which Python has not served yet: a commit must not overtake it, but a pull may
+        assert user.ask(11, **read | {"commitOffset": 2}).code == 0
+        user.ask(9999)
+        assert guarded._front.requests()[11] == before + 1
+
+
 def test_two_fields_of_one_name_are_for_python(guarded):
     """Of which JSON takes the last: the thread does not choose."""
     signed = {}

@@ -1,4 +1,5 @@
 """TLS on the broker's own ports. The real Java client's TLS: tests/interop/test_clients.py."""
+import errno
 import logging
 import os
 import shutil
@@ -123,6 +124,23 @@ def test_what_is_no_tls_and_who_says_nothing_costs_its_own_connection(broker, mo
         assert first.put().code == 0
     until(lambda: door._count == 0 and not door._pipes)
     until(lambda: broker._core.front.counts()["connections"] == 0)
+
+
+def test_a_connection_that_cannot_be_watched_costs_itself(broker, monkeypatch):
+    """The kernel has a limit for what is watched."""
+    watch, full = secure.Tls._watch, [True]
+
+    def failing(self, *what):
+        if full:
+            raise OSError(errno.ENOSPC, "planned")
+        watch(self, *what)
+
+    monkeypatch.setattr(secure.Tls, "_watch", failing)
+    with pytest.raises((OSError, EOFError)), TlsPeer(broker.address) as peer:
+        peer.put()
+    full.clear()
+    with TlsPeer(broker.address) as peer:
+        assert peer.put().code == 0
 
 
 def test_byte_by_byte(broker):

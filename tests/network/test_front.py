@@ -12,6 +12,7 @@ from rmq_store.network import _front
 from rmq_store.network._front import BUFFERED_MAX, Front
 from rmq_store.remoting.frame import BINARY, JSON, ONEWAY, RESPONSE, Frame, encode
 from tests.network.peer import LIMIT_S, Peer, serving
+from tests.soon import until
 
 
 def echo(_connection, frame):
@@ -108,6 +109,26 @@ def test_unread_answers_of_all_connections_have_a_bound(closed, monkeypatch):
         assert Peer(front.address).ask(1).code == 0
 
 
+def test_the_bound_of_unread_answers_closes_who_leaves_most_unread(closed, monkeypatch):
+    monkeypatch.setattr(_front, "UNREAD_ALL", _front.UNREAD_MAX)
+    front = Front("127.0.0.1", 0, echo, closed.append)
+    with serving(front):
+        slow, good, probe = [Peer(front.address) for _ in range(3)]
+        request, sent = encode(Frame(1, 1, {}, bytes(1 << 16))), {slow: 0, good: 0}
+
+        def ask(peer):
+            peer.sock.sendall(request)
+            sent[peer] += 1
+            probe.ask(1)                # its answer comes behind that
+
+        while sent[slow] * (1 << 16) - front.counts()["bytes_out"] < 600 << 10:
+            ask(slow)
+        while front.counts()["connections"] == 3:
+            ask(good)
+        assert sum(good.receive() is not None for _ in range(sent[good])) == sent[good]
+        assert probe.ask(1).code == 0
+
+
 def test_unfinished_frames_of_all_connections_have_a_bound(front):
     peers, ended = [Peer(front.address) for _ in range(7)], 0
     piece = bytes(1 << 20)
@@ -123,7 +144,78 @@ def test_unfinished_frames_of_all_connections_have_a_bound(front):
     last = Peer(front.address)
     last.send(1)
     assert last.receive() is not None
-    assert ended + sum(peer.receive() is None for peer in peers[-2:]) > 0
+    assert ended + sum(peer.receive() is None for peer in peers[:2]) > 0
+
+
+def test_those_who_finish_no_frame_do_not_hold_up_others(closed, monkeypatch):
+    monkeypatch.setattr(_front, "BUFFERED_MAX", 1 << 20)
+    front = Front("127.0.0.1", 0, echo, closed.append)
+    with serving(front):
+        idle, sent = [Peer(front.address) for _ in range(5)], 0
+        for peer in idle:
+            for piece in (struct.pack(">ii", 1 << 20, 2), bytes(200_000)):
+                peer.sock.sendall(piece)
+                sent += len(piece)
+        until(lambda: front.counts()["bytes_in"] == sent)
+        good, frame = Peer(front.address), encode(Frame(1, 7, {}, bytes(150_000)))
+        for n in range(3):
+            good.sock.sendall(frame[:-1])
+            sent += len(frame) - 1
+            until(lambda wanted=sent + n: front.counts()["bytes_in"] == wanted)     # unfinished, too, but not for as long
+            good.sock.sendall(frame[-1:])
+            assert good.receive().opaque == 7
+        assert idle[0].receive() is None and front.counts()["connections"] == 5
+
+
+def test_requests_that_wait_for_room_are_no_unfinished_frames(closed, monkeypatch):
+    monkeypatch.setattr(_front, "BUFFERED_MAX", 1 << 17)
+    monkeypatch.setattr(_front, "PASSED_MAX", 1)
+    gate = threading.Event()
+
+    def on_request(_connection, frame):
+        gate.wait(LIMIT_S)
+        return frame.answer()
+
+    front = Front("127.0.0.1", 0, on_request, closed.append)
+    with serving(front):
+        busy, good = [Peer(front.address) for _ in range(4)], Peer(front.address)
+        frame = encode(Frame(1, 7, {}, bytes(20_000)))
+        for peer in busy:
+            peer.sock.sendall(frame * 10)
+        until(lambda: front.counts()["bytes_in"] > 200_000)
+        read = front.counts()["bytes_in"]
+        good.sock.sendall(frame[:-1])
+        until(lambda: front.counts()["bytes_in"] >= read + len(frame) - 1)
+        gate.set()
+        good.sock.sendall(frame[-1:])
+        assert good.receive().opaque == 7
+        assert all(peer.receive() is not None for peer in busy for _ in range(10))
+
+
+def test_places_for_python_go_round(closed, monkeypatch):
+    """A peer with many requests, whatever its place among connections, has no more turns than another one."""
+    monkeypatch.setattr(_front, "PASSED_MAX", 4)
+    gate, served = threading.Semaphore(0), []
+
+    def on_request(_connection, frame):
+        gate.acquire(timeout=LIMIT_S)
+        served.append(frame.code)
+
+    front = Front("127.0.0.1", 0, on_request, closed.append)
+    with serving(front):
+        many, one = Peer(front.address), Peer(front.address)
+        many.sock.sendall(b"".join(encode(Frame(1, n)) for n in range(200)))
+        until(lambda: front.counts()["passed"] == 5)        # four, and one in the hand of Python
+        read = front.counts()["bytes_in"]
+        one.send(2)
+        until(lambda: front.counts()["bytes_in"] > read)
+        for n in range(20):
+            gate.release()
+            until(lambda n=n: len(served) > n)
+            stalls = front.counts()["stalls"]
+            until(lambda stalls=stalls: front.counts()["stalls"] > stalls + 2)      # those who wait were asked again
+        assert 2 in served
+        gate.release(1000)
 
 
 def test_a_push_reaches_the_peer_and_close_comes_behind_it(front):

@@ -116,6 +116,7 @@ def test_a_message_of_another_tag_does_not_wake(opened):
     store, front = opened()
     peer = Peer(front.address)
     peer.send(11, HEAD | {"sysFlag": "6", "subscription": "right"})
+    until(lambda: front.held() == 1)
     put(store, *[b"no"] * 5, tags="wrong")
     put(store, b"yes", tags="right")
     answer = peer.receive()
@@ -134,6 +135,30 @@ def test_what_the_pool_holds_is_committed_for_a_held_pull(opened, options):
         assert producer.ask(310, SEND | {"e": "1"}, b"%d" % n).code == 0
         assert bodies(peer.receive()) == [b"%d" % n]
     assert store.stats()["committed"] == store.stats()["wrote"]
+
+
+TAKEN_AWAY = {"the topic": ([], ...), "its permission": ([("T", 2, 4, 4)], ...), "the queue": ([("T", 6, 1, 4)], ...),
+              "the group": (..., [("other", "", 0, ())])}
+
+
+@pytest.mark.parametrize("what", TAKEN_AWAY)
+def test_a_held_pull_gets_nothing_that_was_taken_away(opened, passed, what):
+    """Its client is to ask again, and Python tells it."""
+    store, front = opened()
+    peer = Peer(front.address)
+    peer.send(11, HEAD)
+    until(lambda: front.held() == 1)
+    given = [("T", 6, 4, 4)], [("G", "", 0, ()), ("G", "T", 3, ())]
+    front.publish(given[0] + [("other", 6, 4, 4)], given[1])        # which concerns nobody
+    put(store, b"allowed")
+    assert bodies(peer.receive()) == [b"allowed"]
+    peer.send(11, HEAD | {"queueOffset": "1"})
+    until(lambda: front.held() == 1)
+    front.publish(*(old if new is ... else new for old, new in zip(given, TAKEN_AWAY[what], strict=True)))
+    put(store, b"secret")
+    answer = peer.receive()
+    assert (answer.code, answer.body, answer.ext["nextBeginOffset"], front.held()) == (20, b"", "1", 0)
+    assert peer.ask(11, HEAD | {"queueOffset": "1"}).code == PASSED
 
 
 def test_a_held_pull_expires(opened):
@@ -198,3 +223,17 @@ def test_cleaning_beside_pulls(opened):
             peer.send(11, HEAD | {"queueOffset": str(store.min_offset("T", 1))})
         store.clean(hours=0)
         assert all(peer.receive().code in (0, 20, PASSED) for _ in range(5))
+
+
+def test_a_held_pull_looks_behind_what_one_look_takes(opened):
+    """The last of many messages that come at once is the one: no other message wakes the pull again."""
+    store, front = opened(filter_bytes_max=200)         # ten entries
+    pull = HEAD | {"sysFlag": "6", "subscription": "right", "maxMsgNums": "1"}
+    peer = Peer(front.address)
+    peer.send(11, pull)
+    until(lambda: front.held() == 1)
+    store.put_many("T", [{"body": b"no", "tags": "wrong"}] * 500 + [{"body": b"yes", "tags": "right"}], queue_id=1)
+    answer = peer.receive()
+    while answer.code == 20:            # the client asks at once for what is behind
+        answer = peer.ask(11, pull | {"queueOffset": answer.ext["nextBeginOffset"]})
+    assert bodies(answer) == [b"yes"] and answer.ext["nextBeginOffset"] == "501"
