@@ -114,6 +114,11 @@ class Clients:
         with self._lock:
             return [(group.name, group.model, list(group.subscriptions.values())) for group in self._consumers.values()]
 
+    def subscription_count(self) -> int:
+        """Of all groups together."""
+        with self._lock:
+            return sum(len(group.subscriptions) for group in self._consumers.values())
+
     # ---- life of connections
 
     def add_producer(self, group: str, client: Client) -> bool:

@@ -6,7 +6,7 @@ from typing import Any
 from rmq_store.broker.clients import TAG, Client, Subscription, subscription_of
 from rmq_store.broker.codes import RETRY, Code
 from rmq_store.broker.core import Core, Processor
-from rmq_store.broker.request import Refused, Request, body_of
+from rmq_store.broker.request import LONG, Refused, Request, body_of
 from rmq_store.errors import FilterIllegal
 from rmq_store.filter._program import SqlFilter
 from rmq_store.remoting.frame import Frame
@@ -15,7 +15,8 @@ __all__ = ["Heartbeats"]
 
 NOTIFY_CONSUMER_IDS_CHANGED = 40
 SUBSCRIPTIONS_MAX = 4096        # of one group
-GROUPS_OF_ONE_MAX = 1024        # of one connection
+GROUPS_OF_ONE_MAX = 1024        # of one heartbeat
+SUBSCRIPTIONS_OF_ONE_MAX = 16384
 NAME_MAX = 255
 CLIENT_ID_MAX = 1024
 
@@ -47,6 +48,9 @@ class Heartbeats:
         producers, consumers = _list(data.get("producerDataSet")), _list(data.get("consumerDataSet"))
         if len(producers) + len(consumers) > GROUPS_OF_ONE_MAX:
             raise Refused(Code.SYSTEM_ERROR, f"the heartbeat names more than {GROUPS_OF_ONE_MAX} groups")
+        if sum(len(_list(consumer.get("subscriptionDataSet"))) for consumer in consumers) > SUBSCRIPTIONS_OF_ONE_MAX:
+            raise Refused(Code.SYSTEM_ERROR, f"the heartbeat names more than {SUBSCRIPTIONS_OF_ONE_MAX} subscriptions: connect "
+                          "with a client for each part of the groups")
         whole = True
         for producer in producers:
             if 0 < len(group := _string(producer.get("groupName"))) <= NAME_MAX:
@@ -96,7 +100,7 @@ class Heartbeats:
         found = []
         for one in _list(data.get("subscriptionDataSet"))[:SUBSCRIPTIONS_MAX]:
             topic, version = _string(one.get("topic")), one.get("subVersion")
-            version = version if isinstance(version, int) else 0
+            version = version if isinstance(version, int) and -LONG <= version < LONG else 0
             known = self._core.clients.subscription(group, topic)
             if known is None or known.version < version:
                 try:

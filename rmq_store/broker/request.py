@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from rmq_store.broker.codes import Code
 from rmq_store.remoting.frame import Frame
 
-__all__ = ["Handle", "Refused", "Request", "body_of", "json_body"]
+__all__ = ["LONG", "Handle", "Refused", "Request", "body_of", "json_body"]
 
 INT, LONG = 1 << 31, 1 << 63
 _NUMERIC_KEY = r'"(?:[^"\\]|\\.)*"|(?P<open>[{,]\s*)(?P<key>-?[0-9]+)(?=\s*:)'

@@ -5,7 +5,7 @@ import struct
 
 import pytest
 
-from rmq_store.broker import holding, workers
+from rmq_store.broker import heartbeats, holding, known, workers
 from rmq_store.remoting.frame import BINARY, Frame, encode
 from tests.broker.peer import Peer
 
@@ -99,3 +99,44 @@ def test_mutated_frames(broker, seed):
     with Peer(broker.address) as good:
         assert good.ask(30, topic="none", queueId=0).code == 0
         assert good.put("good", b"still here").code == 0
+
+
+def _beat(peer, group, topics, version=1):
+    return peer.ask(34, {"clientID": "c", "consumerDataSet": [{"groupName": group, "subscriptionDataSet": [
+        {"topic": topic, "subString": "*", "subVersion": version} for topic in topics]}]})
+
+
+@pytest.mark.parametrize("version", [1 << 63, 10 ** 40])
+def test_a_version_that_no_long_has(broker, peer, version):
+    """It stays for as long as another member keeps the group, and every change of anybody tells the network thread of it."""
+    assert _beat(peer, "G", ["T"], -1).code == 0
+    with Peer(broker.address) as bad:
+        assert _beat(bad, "G", ["T"], version).code == 0
+    with Peer(broker.address) as other:
+        assert other.put("new").code == 0
+        assert other.beat("o", consumers={"other": {"new": "*"}}).code == 0
+    assert _beat(peer, "G", ["T"], 5).code == 0
+
+
+def test_many_subscriptions_are_not_told_while_a_request_waits(broker, peer, monkeypatch):
+    monkeypatch.setattr(known, "AT_ONCE", 200)
+    told = []
+    tell = broker._core.front.tell
+
+    def count(topics, rows):
+        rows = list(rows)
+        told.append(len(rows))
+        tell(topics, rows)
+
+    monkeypatch.setattr(broker._core.front, "tell", count)
+    monkeypatch.setattr(broker._known, "keep", lambda: None)
+    assert _beat(peer, "G", [f"T{number}" for number in range(400)]).code == 0
+    assert peer.put("new").code == 0
+    assert max(told) < 200
+
+
+def test_more_subscriptions_than_a_client_has(broker, peer, monkeypatch):
+    monkeypatch.setattr(heartbeats, "SUBSCRIPTIONS_OF_ONE_MAX", 3)
+    assert _beat(peer, "G", ["T", "U", "V"]).code == 0
+    answer = _beat(peer, "G", ["T", "U", "V", "W"])
+    assert answer.code == 1 and "more than 3 subscriptions" in answer.remark
