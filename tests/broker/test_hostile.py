@@ -6,6 +6,7 @@ import struct
 import pytest
 
 from rmq_store.broker import heartbeats, holding, known, workers
+from rmq_store.remoting import frame as frames
 from rmq_store.remoting.frame import BINARY, Frame, encode
 from tests.broker.peer import Peer
 
@@ -140,3 +141,11 @@ def test_more_subscriptions_than_a_client_has(broker, peer, monkeypatch):
     assert _beat(peer, "G", ["T", "U", "V"]).code == 0
     answer = _beat(peer, "G", ["T", "U", "V", "W"])
     assert answer.code == 1 and "more than 3 subscriptions" in answer.remark
+
+
+def test_an_answer_that_no_frame_has_room_for(peer, monkeypatch):
+    monkeypatch.setattr(frames, "BODY_MAX", 100)
+    for code in (21, 28):           # in the network thread, and in a worker
+        answer = peer.ask(code)
+        assert answer.code == 1 and "room for 100" in answer.remark
+    assert peer.put().code == 0
