@@ -145,7 +145,8 @@ static int from_outside(rmq_net *net, uint64_t connection, const void *data, siz
 }
 
 int rmq_net_send(rmq_net *net, uint64_t connection, const void *data, size_t n) {
-    if (rmq_load(&net->outside_bytes) + (int64_t)n <= net->limits.unread_all) return from_outside(net, connection, data, n, 0, -1);
+    if (rmq_load(&net->outside_bytes) + (int64_t)n <= net->limits.unread_all)
+        return from_outside(net, connection, data, n, 0, -1);
     int rc = from_outside(net, connection, NULL, 0, CUT, -1);
     return rc < 0 ? rc : 1;
 }

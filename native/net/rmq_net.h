@@ -44,8 +44,7 @@ typedef struct rmq_net_limits {
     int64_t buffered;       /* bytes of unfinished frames, of all connections */
     int64_t unread;         /* bytes of answers that a peer has not taken, before it is not read any more, */
     int64_t unread_most;    /* and before its connection is closed: what other threads send it counts as well */
-    int64_t unread_all;     /* of all connections, before one whose socket takes nothing is closed; other threads may have
-                             * sent as much that this thread has not taken yet */
+    int64_t unread_all;     /* of all connections, before one whose socket takes nothing is closed */
     int64_t passed;         /* frames passed on that nobody has taken, */
     int64_t passed_bytes;   /* and their bytes */
     int64_t idle_ns;        /* of silence, after which a connection is closed */
@@ -95,8 +94,8 @@ rmq_item *rmq_net_take(rmq_net *net, int64_t timeout_ns);
 /* What an item asked for is done, as far as it is for the one who took it: once for each. */
 void rmq_net_served(rmq_net *net);
 int rmq_net_stopped(const rmq_net *net);
-/* Sends bytes, copied, to a connection, which may be gone by then. 0 or -ENOMEM; 1: too much waits already, and the connection
- * is closed instead. */
+/* Sends bytes, copied, to a connection, which may be gone by then. 0 or -ENOMEM; 1: unread_all bytes of
+ * this kind wait already, and the connection is closed instead. */
 int rmq_net_send(rmq_net *net, uint64_t connection, const void *data, size_t n);
 int rmq_net_drop(rmq_net *net, uint64_t connection);    /* closes it when what was sent before has been written */
 void rmq_net_wake(rmq_net *net);                        /* begins a round */
