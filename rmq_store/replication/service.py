@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["NOTES_MS", "Replica", "Replication", "ReplicationState", "need_master"]
 
 NOTES_MS = 500
+LOG_MAX = 1 << 56       # no log is as long
 
 # The kinds of notes, as native/ha/rmq_ha.h counts them: the event, and the names of a and b.
 (_CAME, _WENT, _SILENT, _AHEAD, _BEHIND, _BAD, _FULL, _GONE, _UNREAD, _MUTE,
@@ -196,6 +197,16 @@ def _lost(path: str, error: int, a: int, b: int, peer: str) -> None:
         emit(Event.MASTER_LOST, path=path, peer=peer, offset=a, reason=reason)
 
 
+def _wrong(path: str, error: int, a: int, b: int, peer: str) -> None:
+    # a frame at the right place is refused for its size
+    no_frame = a == b or not 0 <= a < LOG_MAX
+    reason = ("what it sends is no frame of RocketMQ's HA protocol: give the address on which the master listens for slaves "
+              "(ha_listen; RocketMQ: haListenPort)" if no_frame else
+              "it sent bytes for offset %(a)d, and the next ones here are for %(b)d; segment_size_bytes must be the same on "
+              "both sides")
+    _differs(reason)(path, error, a, b, peer)
+
+
 def _failed(path: str, error: int, a: int, b: int, peer: str) -> None:
     emit(Event.REPLICATION_FAILED, path=path, peer=peer, offset=a, reason=os.strerror(error))
 
@@ -222,8 +233,7 @@ _SAY: dict[int, Callable[[str, int, int, int, str], None]] = {
                       "and make the slave anew from a backup of the master"),
     _SHORT: _differs("the master's log ends at offset %(a)d, and this one at %(b)d: it is not this store's master, or it has "
                      "lost messages"),
-    _WRONG: _differs("it sent bytes for offset %(a)d, and the next ones here are for %(b)d; segment_size_bytes must be the "
-                     "same on both sides"),
+    _WRONG: _wrong,
     _NO_RECORD: _differs("what it sent for offset %(a)d is no whole record of at most message_size_max_bytes (it says "
                          "%(b)d bytes)"),
     _ROTTEN: _differs("the checksum of the record that it sent for offset %(a)d is wrong; the slave asks for it again"),
