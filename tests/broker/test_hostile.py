@@ -149,3 +149,9 @@ def test_an_answer_that_no_frame_has_room_for(peer, monkeypatch):
         answer = peer.ask(code)
         assert answer.code == 1 and "room for 100" in answer.remark
     assert peer.put().code == 0
+
+
+def test_quotes_without_an_end_hold_up_nobody(peer):
+    """A regular expression with a square of steps would hold the GIL for hours."""
+    assert peer.ask(34, b'{' + b'\\"' * 500_000).code == 1
+    assert peer.put().code == 0
