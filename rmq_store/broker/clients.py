@@ -14,6 +14,7 @@ __all__ = ["TAG", "Client", "Clients", "ConsumerGroup", "Subscription", "subscri
 
 TAG = "TAG"
 PRODUCER_GROUPS_MAX = 100_000
+TEXT_OF_ENTRY = 32      # characters of an expression, each tag of which has to be hashed, that count as much as an entry
 
 
 class Subscription(NamedTuple):
@@ -49,12 +50,13 @@ class Client(NamedTuple):
 class ConsumerGroup:
     """The consumers of a group that are connected."""
 
-    __slots__ = ("clients", "model", "name", "start", "subscriptions", "type")
+    __slots__ = ("clients", "model", "name", "start", "subscriptions", "type", "work")
 
     def __init__(self, name: str) -> None:
         self.name, self.type, self.model, self.start = name, "CONSUME_PASSIVELY", "CLUSTERING", "CONSUME_FROM_LAST_OFFSET"
         self.clients: dict[int, Client] = {}
         self.subscriptions: dict[str, Subscription] = {}
+        self.work = 0           # entries that it takes as long to tell
 
 
 class Clients:
@@ -114,10 +116,10 @@ class Clients:
         with self._lock:
             return [(group.name, group.model, list(group.subscriptions.values())) for group in self._consumers.values()]
 
-    def subscription_count(self) -> int:
-        """Of all groups together."""
+    def subscription_work(self) -> int:
+        """How many entries of a table it takes as long to tell as the subscriptions of all groups."""
         with self._lock:
-            return sum(len(group.subscriptions) for group in self._consumers.values())
+            return sum(group.work for group in self._consumers.values())
 
     # ---- life of connections
 
@@ -207,4 +209,5 @@ def _subscribe(group: ConsumerGroup, subscriptions: Iterable[Subscription]) -> b
     for topic in [topic for topic in group.subscriptions if topic not in named]:
         del group.subscriptions[topic]
         changed = True
+    group.work = sum(1 + len(found.text) // TEXT_OF_ENTRY for found in group.subscriptions.values())
     return changed

@@ -17,6 +17,7 @@ NOTIFY_CONSUMER_IDS_CHANGED = 40
 SUBSCRIPTIONS_MAX = 4096        # of one group
 GROUPS_OF_ONE_MAX = 1024        # of one heartbeat
 SUBSCRIPTIONS_OF_ONE_MAX = 16384
+TEXT_OF_ONE_MAX = 1 << 20      # characters of the expressions of one heartbeat
 NAME_MAX = 255
 CLIENT_ID_MAX = 1024
 
@@ -48,9 +49,12 @@ class Heartbeats:
         producers, consumers = _list(data.get("producerDataSet")), _list(data.get("consumerDataSet"))
         if len(producers) + len(consumers) > GROUPS_OF_ONE_MAX:
             raise Refused(Code.SYSTEM_ERROR, f"the heartbeat names more than {GROUPS_OF_ONE_MAX} groups")
-        if sum(len(_list(consumer.get("subscriptionDataSet"))) for consumer in consumers) > SUBSCRIPTIONS_OF_ONE_MAX:
-            raise Refused(Code.SYSTEM_ERROR, f"the heartbeat names more than {SUBSCRIPTIONS_OF_ONE_MAX} subscriptions: connect "
-                          "with a client for each part of the groups")
+        subscriptions = [one for consumer in consumers for one in _list(consumer.get("subscriptionDataSet"))]
+        text = sum(len(_string(one.get("subString"))) for one in subscriptions)
+        if len(subscriptions) > SUBSCRIPTIONS_OF_ONE_MAX or text > TEXT_OF_ONE_MAX:
+            raise Refused(Code.SYSTEM_ERROR, f"the heartbeat names {len(subscriptions)} subscriptions with {text} characters, the "
+                          f"limits are {SUBSCRIPTIONS_OF_ONE_MAX} and {TEXT_OF_ONE_MAX}: connect with a client for each part of "
+                          "the groups")
         whole = True
         for producer in producers:
             if 0 < len(group := _string(producer.get("groupName"))) <= NAME_MAX:

@@ -14,6 +14,7 @@ __all__ = ["BODY_MAX", "FRAME_MAX", "HEADER_MAX", "BadFrame", "Frame", "decode",
 FRAME_MAX = 1 << 24         # bytes of a frame with its length field; RocketMQ: com.rocketmq.remoting.frameMaxLength
 HEADER_MAX = 1 << 18        # bytes of a header: 32,767 of properties, each of which may be an escape of 6
 BODY_MAX = FRAME_MAX - HEADER_MAX - 8
+REMARK_MAX = 16384          # characters, which may be escapes of 12
 EXT_MAX = 128               # entries of ext; the longest real header has 20
 JSON, BINARY = 0, 1
 RESPONSE, ONEWAY = 1, 2
@@ -146,7 +147,9 @@ def _sized(data: bytes, at: int, width: int) -> tuple[bytes, int]:
 
 
 def fitting(answer: Frame) -> Frame:
-    """The answer; in place of one whose body no frame has room for, one that says so. A client would cut the connection off."""
+    """The answer, its remark cut where no header has room for it; in place of one whose body no frame has room for, one that
+    says so. A client would cut the connection off."""
+    answer.remark = answer.remark[:REMARK_MAX]
     if len(answer.body) <= BODY_MAX:
         return answer
     return Frame(SYSTEM_ERROR, answer.opaque, {}, b"", answer.flag, f"the answer has {len(answer.body)} bytes, and a frame has "

@@ -119,7 +119,8 @@ def test_a_version_that_no_long_has(broker, peer, version):
     assert _beat(peer, "G", ["T"], 5).code == 0
 
 
-def test_many_subscriptions_are_not_told_while_a_request_waits(broker, peer, monkeypatch):
+@pytest.mark.parametrize("long", [False, True])
+def test_many_subscriptions_are_not_told_while_a_request_waits(broker, peer, monkeypatch, long):
     monkeypatch.setattr(known, "AT_ONCE", 200)
     told = []
     tell = broker._core.front.tell
@@ -131,16 +132,34 @@ def test_many_subscriptions_are_not_told_while_a_request_waits(broker, peer, mon
 
     monkeypatch.setattr(broker._core.front, "tell", count)
     monkeypatch.setattr(broker._known, "keep", lambda: None)
-    assert _beat(peer, "G", [f"T{number}" for number in range(400)]).code == 0
+    if long:
+        assert peer.beat("c", consumers={"G": {"T": "||".join(map(str, range(4000)))}}).code == 0
+    else:
+        assert _beat(peer, "G", [f"T{number}" for number in range(400)]).code == 0
+    told.clear()
     assert peer.put("new").code == 0
-    assert max(told) < 200
+    assert set(told) == {0}
 
 
-def test_more_subscriptions_than_a_client_has(broker, peer, monkeypatch):
-    monkeypatch.setattr(heartbeats, "SUBSCRIPTIONS_OF_ONE_MAX", 3)
+@pytest.mark.parametrize("limit", ["SUBSCRIPTIONS_OF_ONE_MAX", "TEXT_OF_ONE_MAX"])
+def test_more_subscriptions_than_a_client_has(peer, monkeypatch, limit):
+    monkeypatch.setattr(heartbeats, limit, 3)
     assert _beat(peer, "G", ["T", "U", "V"]).code == 0
     answer = _beat(peer, "G", ["T", "U", "V", "W"])
-    assert answer.code == 1 and "more than 3 subscriptions" in answer.remark
+    assert answer.code == 1 and "4 subscriptions with 4 characters" in answer.remark
+
+
+def test_attributes_have_bounds(peer):
+    many = {f"+k{number}": "v" for number in range(257)}
+    for attributes in (many, {"+k": "v" * 4097}, {"+" + "k" * 4097: "v"}):
+        assert "the limits are 256 and 4096" in peer.ask(200, {"groupName": "G", "attributes": attributes}).remark
+        text = ",".join(f"{key}={value}" for key, value in attributes.items())
+        assert "the limits are 256 and 4096" in peer.ask(17, topic="U", attributes=text).remark
+
+
+def test_a_remark_fits_into_a_header(peer):
+    answer = peer.ask(25, b"x" * (1 << 19))
+    assert answer.code == 1 and answer.remark.startswith("option xxx")
 
 
 def test_an_answer_that_no_frame_has_room_for(peer, monkeypatch):
