@@ -14,6 +14,7 @@ __all__ = ["TAG", "Client", "Clients", "ConsumerGroup", "Subscription", "subscri
 
 TAG = "TAG"
 PRODUCER_GROUPS_MAX = 100_000
+KEPT_MAX = 2048         # characters of a topic and an expression that are kept when their clients are gone
 TEXT_OF_ENTRY = 32      # characters of an expression, each tag of which has to be hashed, that count as much as an entry
 
 
@@ -28,13 +29,19 @@ class Subscription(NamedTuple):
     sql: SqlFilter | None
 
 
-@functools.lru_cache(maxsize=2048)
 def subscription_of(topic: str, text: str, kind: str, version: int) -> Subscription:
-    """Raises FilterIllegal for SQL that does not parse."""
+    """Raises FilterIllegal for SQL that does not parse. Short ones are kept: many clients have the same."""
+    return (_kept if len(topic) + len(text) <= KEPT_MAX else _made)(topic, text, kind, version)
+
+
+def _made(topic: str, text: str, kind: str, version: int) -> Subscription:
     kind = kind or TAG
     if kind == TAG:
         return Subscription(topic, text, version, kind, text if text not in ("", "*") else None, None)
     return Subscription(topic, text, version, kind, None, SqlFilter(text))
+
+
+_kept = functools.lru_cache(maxsize=2048)(_made)
 
 
 class Client(NamedTuple):

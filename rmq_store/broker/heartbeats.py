@@ -16,8 +16,8 @@ __all__ = ["Heartbeats"]
 NOTIFY_CONSUMER_IDS_CHANGED = 40
 SUBSCRIPTIONS_MAX = 4096        # of one group
 GROUPS_OF_ONE_MAX = 1024        # of one heartbeat
-SUBSCRIPTIONS_OF_ONE_MAX = 16384
-TEXT_OF_ONE_MAX = 1 << 20      # characters of the expressions of one heartbeat
+SUBSCRIPTIONS_OF_ONE_MAX = 16384     # of one heartbeat,
+TEXT_OF_ONE_MAX = 1 << 20      # characters of their topics and expressions
 NAME_MAX = 255
 CLIENT_ID_MAX = 1024
 
@@ -44,13 +44,13 @@ class Heartbeats:
         generation = self._core.front.generation()
         data = request.json()
         frame = request.frame
-        client = Client(request.connection, _string(data.get("clientID"))[:CLIENT_ID_MAX], frame.language, frame.version,
+        client = Client(request.connection, _string(data.get("clientID"))[:CLIENT_ID_MAX], frame.language[:NAME_MAX], frame.version,
                         time.monotonic())
         producers, consumers = _list(data.get("producerDataSet")), _list(data.get("consumerDataSet"))
         if len(producers) + len(consumers) > GROUPS_OF_ONE_MAX:
             raise Refused(Code.SYSTEM_ERROR, f"the heartbeat names more than {GROUPS_OF_ONE_MAX} groups")
         subscriptions = [one for consumer in consumers for one in _list(consumer.get("subscriptionDataSet"))]
-        text = sum(len(_string(one.get("subString"))) for one in subscriptions)
+        text = sum(len(_string(one.get(name))) for one in subscriptions for name in ("topic", "subString"))
         if len(subscriptions) > SUBSCRIPTIONS_OF_ONE_MAX or text > TEXT_OF_ONE_MAX:
             raise Refused(Code.SYSTEM_ERROR, f"the heartbeat names {len(subscriptions)} subscriptions with {text} characters, the "
                           f"limits are {SUBSCRIPTIONS_OF_ONE_MAX} and {TEXT_OF_ONE_MAX}: connect with a client for each part of "

@@ -5,7 +5,7 @@ import struct
 
 import pytest
 
-from rmq_store.broker import heartbeats, holding, known, workers
+from rmq_store.broker import clients, heartbeats, holding, known, workers
 from rmq_store.remoting import frame as frames
 from rmq_store.remoting.frame import BINARY, Frame, encode
 from tests.broker.peer import Peer
@@ -143,10 +143,18 @@ def test_many_subscriptions_are_not_told_while_a_request_waits(broker, peer, mon
 
 @pytest.mark.parametrize("limit", ["SUBSCRIPTIONS_OF_ONE_MAX", "TEXT_OF_ONE_MAX"])
 def test_more_subscriptions_than_a_client_has(peer, monkeypatch, limit):
-    monkeypatch.setattr(heartbeats, limit, 3)
+    monkeypatch.setattr(heartbeats, limit, {"TEXT_OF_ONE_MAX": 7}.get(limit, 3))
     assert _beat(peer, "G", ["T", "U", "V"]).code == 0
     answer = _beat(peer, "G", ["T", "U", "V", "W"])
-    assert answer.code == 1 and "4 subscriptions with 4 characters" in answer.remark
+    assert answer.code == 1 and "4 subscriptions with 8 characters" in answer.remark
+
+
+def test_no_long_expression_is_kept_when_its_client_is_gone(peer):
+    clients._kept.cache_clear()
+    assert peer.beat("c", consumers={"G": {"T": "x" * 4096}}).code == 0
+    assert clients._kept.cache_info().currsize == 0
+    assert peer.beat("c", consumers={"G": {"T": "short"}}, version=2).code == 0
+    assert clients._kept.cache_info().currsize == 1
 
 
 def test_attributes_have_bounds(peer):
