@@ -5,6 +5,7 @@ the control thread logs.
 """
 import errno
 import os
+import time
 import weakref
 from collections.abc import Callable
 from functools import partial
@@ -29,10 +30,13 @@ __all__ = ["NOTES_MS", "Replica", "Replication", "ReplicationState", "need_maste
 
 NOTES_MS = 500
 LOG_MAX = 1 << 56       # no log is as long
+QUIET_S = 600.0         # between two words about one slave that is refused for one reason: it comes back every few seconds
+QUIET_MAX = 256         # such slaves and reasons
 
 # The kinds of notes, as native/ha/rmq_ha.h counts them: the event, and the names of a and b.
 (_CAME, _WENT, _SILENT, _AHEAD, _BEHIND, _BAD, _FULL, _GONE, _UNREAD, _MUTE,
  _FOLLOWS, _LOST, _PARTED, _SHORT, _WRONG, _NO_RECORD, _ROTTEN, _FAILED) = range(18)
+_REFUSALS = frozenset((_SILENT, _AHEAD, _BEHIND, _BAD, _FULL, _GONE, _MUTE))
 
 
 class Replica(NamedTuple):
@@ -95,6 +99,7 @@ class Replication:
         self._wanted: str | None = None         # address of the master that a slave follows, or is about to
         self._anew: QueuesAnew | None = None
         self._close_s = options.close_timeout_ms / 1000
+        self._refused: dict[tuple[int, int, str], float] = {}       # when the log said so
 
     def start(self, store: "StoreWait", options: Options, files: ControlFiles, *, later: bool = False) -> None:
         """The store has this object before its threads run, so that an open that is interrupted here can end them. later: a
@@ -165,7 +170,18 @@ class Replication:
         with self._lock:
             for side in (self.master, self.slave):
                 for what, error, a, b, peer in side.notes() if side is not None else ():
-                    _SAY[what](self._path, error, a, b, peer)
+                    if what not in _REFUSALS or self._is_news(what, a, peer):
+                        _SAY[what](self._path, error, a, b, peer)
+
+    def _is_news(self, what: int, a: int, peer: str) -> bool:
+        """Under the lock."""
+        key, now = (what, a, peer.rpartition(":")[0]), time.monotonic()
+        if now - self._refused.get(key, -QUIET_S) < QUIET_S:
+            return False
+        if len(self._refused) >= QUIET_MAX:
+            self._refused.clear()
+        self._refused[key] = now
+        return True
 
     def stop(self) -> None:
         """Ends every connection. Idempotent."""

@@ -23,6 +23,18 @@ def test_master_closes_on_an_offset_that_it_has_not(tmp_path: Path, first: int) 
         until(lambda: m.replicas() == [])
 
 
+def test_master_does_not_repeat_itself(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A slave that is refused comes back every few seconds, for days."""
+    with master(tmp_path / "m") as m:
+        fill(m, 5)
+        for offset in (1 << 40, 1 << 40, 1 << 40, 1 << 41):
+            with connected(m) as peer:
+                peer.report(offset)
+                assert peer.closed_by_peer()
+        until(lambda: f"it has the log up to offset {1 << 41}" in caplog.text)
+        assert caplog.text.count(f"it has the log up to offset {1 << 40}") == 1
+
+
 def test_master_with_a_slave_that_sends_byte_by_byte(tmp_path: Path) -> None:
     with master(tmp_path / "m") as m:
         fill(m, 200)
