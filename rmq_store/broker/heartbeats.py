@@ -44,17 +44,17 @@ class Heartbeats:
         generation = self._core.front.generation()
         data = request.json()
         frame = request.frame
-        client = Client(request.connection, _string(data.get("clientID"))[:CLIENT_ID_MAX], frame.language[:NAME_MAX], frame.version,
-                        time.monotonic())
+        client = Client(request.connection, _string(data.get("clientID"))[:CLIENT_ID_MAX], frame.language[:NAME_MAX],
+                        frame.version, time.monotonic())
         producers, consumers = _list(data.get("producerDataSet")), _list(data.get("consumerDataSet"))
         if len(producers) + len(consumers) > GROUPS_OF_ONE_MAX:
             raise Refused(Code.SYSTEM_ERROR, f"the heartbeat names more than {GROUPS_OF_ONE_MAX} groups")
         subscriptions = [one for consumer in consumers for one in _list(consumer.get("subscriptionDataSet"))]
         text = sum(len(_string(one.get(name))) for one in subscriptions for name in ("topic", "subString"))
         if len(subscriptions) > SUBSCRIPTIONS_OF_ONE_MAX or text > TEXT_OF_ONE_MAX:
-            raise Refused(Code.SYSTEM_ERROR, f"the heartbeat names {len(subscriptions)} subscriptions with {text} characters, the "
-                          f"limits are {SUBSCRIPTIONS_OF_ONE_MAX} and {TEXT_OF_ONE_MAX}: connect with a client for each part of "
-                          "the groups")
+            raise Refused(Code.SYSTEM_ERROR, f"the heartbeat names {len(subscriptions)} subscriptions with {text} characters, "
+                          f"the limits are {SUBSCRIPTIONS_OF_ONE_MAX} and {TEXT_OF_ONE_MAX}: connect with a client for each "
+                          "part of the groups")
         whole = True
         for producer in producers:
             if 0 < len(group := _string(producer.get("groupName"))) <= NAME_MAX:

@@ -158,7 +158,8 @@ def test_slave_takes_nothing_wrong(tmp_path: Path, source: bytes, what: str, cap
         assert log_of(tmp_path / "s", 0, end) == source[:end]
 
 
-@pytest.mark.parametrize("said", [b"HTTP/1.1 400 Bad Request\r\n\r\n", struct.pack(">qi", 0, -1), struct.pack(">qi", 0, 1 << 30)])
+@pytest.mark.parametrize("said", [b"HTTP/1.1 400 Bad Request\r\n\r\n", struct.pack(">qi", 0, -1),
+                                  struct.pack(">qi", 0, 1 << 30)])
 def test_a_slave_at_an_address_of_something_else(tmp_path: Path, said: bytes, caplog: pytest.LogCaptureFixture) -> None:
     with Listening() as listening, slave(tmp_path / "s", listening.address), listening.accept() as peer:
         assert peer.read_report() == 0
