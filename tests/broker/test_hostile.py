@@ -182,3 +182,38 @@ def test_quotes_without_an_end_hold_up_nobody(peer):
     """A regular expression with a square of steps would hold the GIL for hours."""
     assert peer.ask(34, b'{' + b'\\"' * 500_000).code == 1
     assert peer.put().code == 0
+
+
+VALUES = [None, True, -1, 1 << 31, 1 << 63, 10 ** 40, 1.5, "", "x" * 300, "\ud800", "\0", [], {}, [None], {"a": 1}]
+BODIES = {
+    34: {"clientID": "c", "producerDataSet": [{"groupName": "P"}], "consumerDataSet": [
+        {"groupName": "G", "consumeType": "CONSUME_PASSIVELY", "messageModel": "CLUSTERING", "consumeFromWhere": "x",
+         "unitMode": False, "withoutSub": False, "subscriptionDataSet": [
+             {"topic": "T", "subString": "*", "subVersion": 3, "expressionType": "TAG", "tagsSet": [], "codeSet": []}]}]},
+    41: {"consumerGroup": "G", "clientId": "c", "mqSet": [{"topic": "T", "queueId": 0, "brokerName": "b"}]},
+    46: {"subscriptionData": {"expressionType": "SQL92", "subString": "a = 1", "topic": "T"}},
+    200: {"groupName": "G", "retryQueueNums": 1, "retryMaxTimes": 3, "consumeEnable": True, "brokerId": 0,
+          "attributes": {"+a": "b"}}}
+
+
+def _with_each_value(found):
+    """Copies of a JSON value in which one part, however deep, is another value."""
+    yield from VALUES
+    for key in found if isinstance(found, dict) else range(len(found)) if isinstance(found, list) else ():
+        for other in _with_each_value(found[key]):
+            copy = found.copy()
+            copy[key] = other
+            yield copy
+
+
+@pytest.mark.parametrize("code", BODIES)
+def test_any_value_in_a_body(broker, peer, code):
+    """What is wrong costs its sender at most: the others change groups and topics, while a member keeps the group alive."""
+    peer.beat("member", consumers={"G": {"T": "*"}})
+    with Peer(broker.address) as bad:
+        for body in _with_each_value(BODIES[code]):
+            bad.ask(code, json.dumps(body).encode())
+            assert peer.beat("member", producers=["P"], consumers={"G": {"T": "*"}}, version=2).code == 0
+        with Peer(broker.address) as other:
+            assert other.put("new").code == 0
+            assert other.beat("o", consumers={"other": {"new": "*"}}).code == 0
