@@ -46,7 +46,7 @@ class AdminBroker:
             own, others = split(parse(request.frame.body))
             for name, value in self._place().items():
                 if (given := others.pop(name, value)) != value:
-                    raise ConfigError(f"option {name} is {given!r:.200}, and this broker has {value}: start another one for that")
+                    raise ConfigError(f"option {name} is {given!r:.200}, and this broker has {value}: start another one")
             changed(core.store.options, others)
             core.options.change(own)
             core.store.reconfigure(**others)        # type: ignore[arg-type]
