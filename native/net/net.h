@@ -60,6 +60,7 @@ struct rmq_net {
     /* ---- other threads */
     rmq_mutex outside_lock;
     outside *outside_first, **outside_last;
+    int64_t outside_bytes;      /* atomic: of those that were not taken yet */
     rmq_mutex passed_lock;
     rmq_item *passed_first, **passed_last;
     int64_t passed_count, passed_bytes;

@@ -141,6 +141,9 @@ static void bury(rmq_connection *c) {
     net->unused[net->unused_count++] = slot;
     count_unfinished(c, 0);
     net->unread -= (int64_t)unsent(c);
+    free(c->out);
+    c->out = NULL;
+    c->out_from = c->out_size = c->out_room = 0;
     net->stalled -= c->stalled;
     rmq_count(&net->counts.connections, -1);
     c->fd = -1;

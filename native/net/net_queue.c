@@ -127,11 +127,14 @@ rmq_item *rmq_net_take(rmq_net *net, int64_t timeout_ns) {
 void rmq_net_served(rmq_net *net) { rmq_add(&net->served, 1); }
 int rmq_connection_settled(const rmq_connection *c) { return rmq_load(&c->net->served) >= c->passed; }
 
+enum { DROP = 1, CUT = 2 };     /* when everything is sent; at once */
+
 static int from_outside(rmq_net *net, uint64_t connection, const void *data, size_t n, int drop, int fd) {
     outside *o = malloc(sizeof *o + n);
     if (o == NULL) return -ENOMEM;
     *o = (outside){.connection = connection, .size = n, .drop = drop, .fd = fd};
     if (n) memcpy(o->data, data, n);
+    rmq_add(&net->outside_bytes, (int64_t)n);
     rmq_mutex_lock(&net->outside_lock);
     int first = net->outside_first == NULL;
     *net->outside_last = o;
@@ -142,9 +145,12 @@ static int from_outside(rmq_net *net, uint64_t connection, const void *data, siz
 }
 
 int rmq_net_send(rmq_net *net, uint64_t connection, const void *data, size_t n) {
-    return from_outside(net, connection, data, n, 0, -1);
+    if (rmq_load(&net->outside_bytes) + (int64_t)n <= net->limits.unread_all)
+        return from_outside(net, connection, data, n, 0, -1);
+    int rc = from_outside(net, connection, NULL, 0, CUT, -1);
+    return rc < 0 ? rc : 1;
 }
-int rmq_net_drop(rmq_net *net, uint64_t connection) { return from_outside(net, connection, NULL, 0, 1, -1); }
+int rmq_net_drop(rmq_net *net, uint64_t connection) { return from_outside(net, connection, NULL, 0, DROP, -1); }
 int rmq_net_adopt(rmq_net *net, int fd, const rmq_opened *from) {
     return from_outside(net, 0, from, sizeof *from, 0, fd);
 }
@@ -160,16 +166,20 @@ static void adopt(rmq_net *net, const outside *o) {
 
 static void send_outside(rmq_net *net, const outside *o) {
     rmq_connection *c = rmq_net_find(net, o->connection);
-    unsigned char *to = c && !c->ending && o->size ? rmq_connection_room(c, o->size) : NULL;
-    if (to) {
-        memcpy(to, o->data, o->size);
-        rmq_connection_filled(c, o->size);
-    }
-    if (to && c->out_size - c->out_from > (size_t)net->limits.unread_most) c->dead = 1;
-    if (c && o->drop) {
+    if (c == NULL || c->dead) return;
+    if (o->drop) {
+        if (o->drop == CUT) c->dead = 1;
         c->ending = 1;
         connection_mark(c);
+        return;
     }
+    unsigned char *to = c->ending || o->size == 0 ? NULL : rmq_connection_room(c, o->size);
+    if (to == NULL) return;
+    memcpy(to, o->data, o->size);
+    rmq_connection_filled(c, o->size);
+    if (c->out_size - c->out_from > (size_t)net->limits.unread_most) c->dead = 1;
+    /* not at the end of the round: until then all the others would take as much again */
+    if (c->dead || net->unread > net->limits.unread_all) connection_settle(c);
 }
 
 void queue_outside(rmq_net *net) {
@@ -182,6 +192,7 @@ void queue_outside(rmq_net *net) {
         outside *next = o->next;
         if (o->fd >= 0) adopt(net, o);
         else send_outside(net, o);
+        rmq_add(&net->outside_bytes, -(int64_t)o->size);
         free(o);
         o = next;
     }

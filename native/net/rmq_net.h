@@ -94,7 +94,8 @@ rmq_item *rmq_net_take(rmq_net *net, int64_t timeout_ns);
 /* What an item asked for is done, as far as it is for the one who took it: once for each. */
 void rmq_net_served(rmq_net *net);
 int rmq_net_stopped(const rmq_net *net);
-/* Sends bytes, copied, to a connection, which may be gone by then. 0 or -ENOMEM. */
+/* Sends bytes, copied, to a connection, which may be gone by then. 0 or -ENOMEM; 1: unread_all bytes of
+ * this kind wait already, and the connection is closed instead. */
 int rmq_net_send(rmq_net *net, uint64_t connection, const void *data, size_t n);
 int rmq_net_drop(rmq_net *net, uint64_t connection);    /* closes it when what was sent before has been written */
 void rmq_net_wake(rmq_net *net);                        /* begins a round */

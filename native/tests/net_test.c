@@ -142,6 +142,14 @@ static int listening(void) {
     return fd;
 }
 
+/* What others send while the network thread does not come to it: it does not run yet. */
+static void outside_has_a_bound(int64_t limit) {
+    int64_t sent = 0;
+    int rc;
+    for (rc = 0; rc == 0 && sent <= limit; sent += rc == 0 ? BODY : 0) rc = rmq_net_send(net, 7, body, BODY);
+    CHECK(rc == 1 && sent <= limit && sent > limit - BODY);
+}
+
 int main(void) {
     const char *asked = getenv("RMQ_NET_STEPS");
     long steps = asked ? atol(asked) : 4000;
@@ -152,6 +160,7 @@ int main(void) {
     pthread_t taker;
     limit_seconds(1800);
     CHECK(rmq_net_new(&limits, &net) == 0 && rmq_net_use(net, &service) == 0 && rmq_net_listen(net, listening()) == 0);
+    outside_has_a_bound(limits.unread_all);
     CHECK(rmq_net_start(net) == 0 && pthread_create(&taker, NULL, take, NULL) == 0);
     int good = connected();
     for (int i = 0; i < PEERS; i++) fds[i] = -1;
@@ -164,6 +173,7 @@ int main(void) {
     while (rmq_load(&rmq_net_counts_of(net)->connections) > 1) good_is_answered(good);      /* a round each */
     const rmq_net_counts *counts = rmq_net_counts_of(net);
     CHECK(rmq_load(&counts->bad) > 0 && rmq_load(&counts->requests) > steps / 8 && rmq_load(&counts->refused) == 0);
+    CHECK(rmq_net_send(net, 7, body, BODY) == 0);
     close(good);
     rmq_net_stop(net);
     CHECK(pthread_join(taker, NULL) == 0);

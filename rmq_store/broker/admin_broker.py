@@ -30,16 +30,23 @@ class AdminBroker:
         lines = [f"{name}={_text(value)}" for name, value in core.options.table().items()
                  if name != "advertise" and name not in SECRET]
         lines += [line for option in OPTIONS if (line := _line(option, core.store.options[option.name]))]
-        host, _, port = core.address.rpartition(":")
-        lines += [f"brokerIP1={host}", f"listenPort={port}", f"storePathRootDir={core.store.path}"]
+        lines += [f"{name}={value}" for name, value in self._place().items()]
         version = body_of({"counter": 0, "timestamp": core.started_ms}).decode()
         return request.answer(ext={"version": version}, body="".join(f"{line}\n" for line in sorted(lines)).encode())
+
+    def _place(self) -> dict[str, str]:
+        """What is told as options, and cannot change."""
+        host, _, port = self._core.address.rpartition(":")
+        return {"brokerIP1": host, "listenPort": port, "storePathRootDir": self._core.store.path}
 
     def _change(self, request: Request) -> Frame:
         """Live options, all of them or none."""
         core = self._core
         try:
             own, others = split(parse(request.frame.body))
+            for name, value in self._place().items():
+                if (given := others.pop(name, value)) != value:
+                    raise ConfigError(f"option {name} is {given!r:.200}, and this broker has {value}: start another one")
             changed(core.store.options, others)
             core.options.change(own)
             core.store.reconfigure(**others)        # type: ignore[arg-type]
@@ -74,12 +81,14 @@ class AdminBroker:
 
 
 def _text(value: object) -> str:
+    if isinstance(value, tuple):
+        return ",".join(map(str, value))
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _line(option: Option, value: object) -> str:
     """An option of the store as RocketMQ names it; "" for one that RocketMQ has not, or that has no value."""
-    if value is None or not option.upstream:
+    if value is None or value == () or not option.upstream:
         return ""
     name, translation = next(iter(option.upstream.items()))
     if translation is not None:

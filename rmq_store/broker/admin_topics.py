@@ -16,6 +16,8 @@ __all__ = ["AdminTopics"]
 
 RESET_CONSUMER_CLIENT_OFFSET = 220
 QUEUES_MAX = 1 << 16        # of one topic
+ATTRIBUTES_MAX = 256        # of one topic or group,
+ATTRIBUTE_MAX = 4096        # and characters of a name or a value
 _GROUP_FIELDS = ("brokerId", "consumeBroadcastEnable", "consumeEnable", "consumeFromMinEnable", "retryMaxTimes",
                  "retryQueueNums", "whichBrokerWhenConsumeSlowly", "notifyConsumerIdsChangedEnable")
 _GROUP_FIELDS_5 = ("consumeMessageOrderly", "consumeTimeoutMinute", "groupSysFlag", "attributes")
@@ -229,7 +231,7 @@ def _changed_attributes(before: dict[str, str], text: str) -> dict[str, str]:
             after.pop(name, None)
         else:
             raise Refused(Code.INVALID_PARAMETER, f"attribute {change!r:.80} is neither +name=value nor -name")
-    return after
+    return _bounded(after)
 
 
 def _as_attributes(before: object, given: object) -> dict[str, str] | None:
@@ -242,4 +244,12 @@ def _as_attributes(before: object, given: object) -> dict[str, str] | None:
             after.pop(name[1:], None)
         else:
             after[name.removeprefix("+")] = str(value)
-    return after
+    return _bounded(after)
+
+
+def _bounded(attributes: dict[str, str]) -> dict[str, str]:
+    longest = max(map(len, (*attributes, *attributes.values())), default=0)
+    if len(attributes) > ATTRIBUTES_MAX or longest > ATTRIBUTE_MAX:
+        raise Refused(Code.INVALID_PARAMETER, f"{len(attributes)} attributes with up to {longest} characters: the limits are "
+                      f"{ATTRIBUTES_MAX} and {ATTRIBUTE_MAX}")
+    return attributes

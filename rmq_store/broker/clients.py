@@ -14,6 +14,8 @@ __all__ = ["TAG", "Client", "Clients", "ConsumerGroup", "Subscription", "subscri
 
 TAG = "TAG"
 PRODUCER_GROUPS_MAX = 100_000
+KEPT_MAX = 2048         # characters of a topic and an expression that are kept when their clients are gone
+TEXT_OF_ENTRY = 32      # characters of an expression, each tag of which has to be hashed, that count as much as an entry
 
 
 class Subscription(NamedTuple):
@@ -27,13 +29,19 @@ class Subscription(NamedTuple):
     sql: SqlFilter | None
 
 
-@functools.lru_cache(maxsize=2048)
 def subscription_of(topic: str, text: str, kind: str, version: int) -> Subscription:
-    """Raises FilterIllegal for SQL that does not parse."""
+    """Raises FilterIllegal for SQL that does not parse. Short ones are kept: many clients have the same."""
+    return (_kept if len(topic) + len(text) <= KEPT_MAX else _made)(topic, text, kind, version)
+
+
+def _made(topic: str, text: str, kind: str, version: int) -> Subscription:
     kind = kind or TAG
     if kind == TAG:
         return Subscription(topic, text, version, kind, text if text not in ("", "*") else None, None)
     return Subscription(topic, text, version, kind, None, SqlFilter(text))
+
+
+_kept = functools.lru_cache(maxsize=2048)(_made)
 
 
 class Client(NamedTuple):
@@ -49,12 +57,13 @@ class Client(NamedTuple):
 class ConsumerGroup:
     """The consumers of a group that are connected."""
 
-    __slots__ = ("clients", "model", "name", "start", "subscriptions", "type")
+    __slots__ = ("clients", "model", "name", "start", "subscriptions", "type", "work")
 
     def __init__(self, name: str) -> None:
         self.name, self.type, self.model, self.start = name, "CONSUME_PASSIVELY", "CLUSTERING", "CONSUME_FROM_LAST_OFFSET"
         self.clients: dict[int, Client] = {}
         self.subscriptions: dict[str, Subscription] = {}
+        self.work = 0           # entries that it takes as long to tell
 
 
 class Clients:
@@ -113,6 +122,11 @@ class Clients:
         """(name, model, subscriptions) of each consumer group."""
         with self._lock:
             return [(group.name, group.model, list(group.subscriptions.values())) for group in self._consumers.values()]
+
+    def subscription_work(self) -> int:
+        """How many entries of a table it takes as long to tell as the subscriptions of all groups."""
+        with self._lock:
+            return sum(group.work for group in self._consumers.values())
 
     # ---- life of connections
 
@@ -202,4 +216,5 @@ def _subscribe(group: ConsumerGroup, subscriptions: Iterable[Subscription]) -> b
     for topic in [topic for topic in group.subscriptions if topic not in named]:
         del group.subscriptions[topic]
         changed = True
+    group.work = sum(1 + len(found.text) // TEXT_OF_ENTRY for found in group.subscriptions.values())
     return changed

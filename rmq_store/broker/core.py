@@ -14,7 +14,7 @@ from rmq_store.broker.request import Handle, Refused, Request
 from rmq_store.broker.topics import Groups, Topics
 from rmq_store.broker.workers import Workers
 from rmq_store.errors import RmqStoreError, StoreStateError
-from rmq_store.remoting.frame import ONEWAY, RESPONSE, Frame, encode
+from rmq_store.remoting.frame import ONEWAY, RESPONSE, Frame, encode, fitting
 from rmq_store.store import MessageStore
 
 if TYPE_CHECKING:
@@ -89,6 +89,7 @@ class Core:
             request.connection.send(encode(self.dressed(answer)))
 
     def dressed(self, answer: Frame) -> Frame:
+        answer = fitting(answer)
         answer.language, answer.version = "JAVA", self.version
         return answer
 

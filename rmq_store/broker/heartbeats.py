@@ -6,7 +6,7 @@ from typing import Any
 from rmq_store.broker.clients import TAG, Client, Subscription, subscription_of
 from rmq_store.broker.codes import RETRY, Code
 from rmq_store.broker.core import Core, Processor
-from rmq_store.broker.request import Refused, Request, body_of
+from rmq_store.broker.request import LONG, Refused, Request, body_of
 from rmq_store.errors import FilterIllegal
 from rmq_store.filter._program import SqlFilter
 from rmq_store.remoting.frame import Frame
@@ -15,7 +15,9 @@ __all__ = ["Heartbeats"]
 
 NOTIFY_CONSUMER_IDS_CHANGED = 40
 SUBSCRIPTIONS_MAX = 4096        # of one group
-GROUPS_OF_ONE_MAX = 1024        # of one connection
+GROUPS_OF_ONE_MAX = 1024        # of one heartbeat
+SUBSCRIPTIONS_OF_ONE_MAX = 16384     # of one heartbeat,
+TEXT_OF_ONE_MAX = 1 << 20      # characters of their topics and expressions
 NAME_MAX = 255
 CLIENT_ID_MAX = 1024
 
@@ -42,11 +44,17 @@ class Heartbeats:
         generation = self._core.front.generation()
         data = request.json()
         frame = request.frame
-        client = Client(request.connection, _string(data.get("clientID"))[:CLIENT_ID_MAX], frame.language, frame.version,
-                        time.monotonic())
+        client = Client(request.connection, _string(data.get("clientID"))[:CLIENT_ID_MAX], frame.language[:NAME_MAX],
+                        frame.version, time.monotonic())
         producers, consumers = _list(data.get("producerDataSet")), _list(data.get("consumerDataSet"))
         if len(producers) + len(consumers) > GROUPS_OF_ONE_MAX:
             raise Refused(Code.SYSTEM_ERROR, f"the heartbeat names more than {GROUPS_OF_ONE_MAX} groups")
+        subscriptions = [one for consumer in consumers for one in _list(consumer.get("subscriptionDataSet"))]
+        text = sum(len(_string(one.get(name))) for one in subscriptions for name in ("topic", "subString"))
+        if len(subscriptions) > SUBSCRIPTIONS_OF_ONE_MAX or text > TEXT_OF_ONE_MAX:
+            raise Refused(Code.SYSTEM_ERROR, f"the heartbeat names {len(subscriptions)} subscriptions with {text} characters, "
+                          f"the limits are {SUBSCRIPTIONS_OF_ONE_MAX} and {TEXT_OF_ONE_MAX}: connect with a client for each "
+                          "part of the groups")
         whole = True
         for producer in producers:
             if 0 < len(group := _string(producer.get("groupName"))) <= NAME_MAX:
@@ -96,7 +104,7 @@ class Heartbeats:
         found = []
         for one in _list(data.get("subscriptionDataSet"))[:SUBSCRIPTIONS_MAX]:
             topic, version = _string(one.get("topic")), one.get("subVersion")
-            version = version if isinstance(version, int) else 0
+            version = version if isinstance(version, int) and -LONG <= version < LONG else 0
             known = self._core.clients.subscription(group, topic)
             if known is None or known.version < version:
                 try:

@@ -3,16 +3,15 @@
 Any thread. Numbers are checked against the range of Java's int or long before anybody uses them.
 """
 import json
-import re
 from typing import Any, Protocol
 
 from rmq_store.broker.codes import Code
+from rmq_store.config.upstream_json import parse_json
 from rmq_store.remoting.frame import Frame
 
-__all__ = ["Handle", "Refused", "Request", "body_of", "json_body"]
+__all__ = ["LONG", "Handle", "Refused", "Request", "body_of", "json_body"]
 
 INT, LONG = 1 << 31, 1 << 63
-_NUMERIC_KEY = r'"(?:[^"\\]|\\.)*"|(?P<open>[{,]\s*)(?P<key>-?[0-9]+)(?=\s*:)'
 
 
 class Handle(Protocol):
@@ -83,15 +82,12 @@ class Request:
 
 def json_body(body: bytes) -> dict[str, Any]:
     """Raises Refused."""
-    def quote(match: re.Match[str]) -> str:
-        return match[0] if match["key"] is None else f'{match["open"]}"{match["key"]}"'
-
     try:
         text = body.decode()
         try:
             found = json.loads(text)
         except ValueError:
-            found = json.loads(re.sub(_NUMERIC_KEY, quote, text))
+            found = parse_json(text)
     except (ValueError, RecursionError) as error:
         raise Refused(Code.SYSTEM_ERROR, f"the body is no JSON: {error}") from None
     if not isinstance(found, dict):

@@ -2,11 +2,10 @@
 import argparse
 import json
 import os
-import signal
 import sys
-import threading
 
 from rmq_store.broker.serving import Broker
+from rmq_store.cli.ending import Ending
 from rmq_store.cli.exits import FINE
 from rmq_store.cli.output import Output
 from rmq_store.config.sources import read_config
@@ -60,9 +59,7 @@ def _listen(args: argparse.Namespace) -> str | None:
 
 
 def run(args: argparse.Namespace, out: Output) -> int:
-    ended = threading.Event()
-    before = signal.signal(signal.SIGTERM, lambda number, frame: ended.set())
-    try:
+    with Ending() as ended:
         own = None if args.namesrv else args.namesrv_listen or "127.0.0.1:9876"
         more = {"profile": args.profile} if args.profile else {}
         with Broker.open(args.store, listen=_listen(args), namesrv_listen=own, namesrv=args.namesrv, advertise=args.advertise,
@@ -83,14 +80,11 @@ def run(args: argparse.Namespace, out: Output) -> int:
             out.flush()
             if args.watch:
                 _watch(broker, out, ended)
-            while not ended.wait(3600):
-                pass
-    finally:
-        signal.signal(signal.SIGTERM, before)
+            ended.wait()
     return FINE
 
 
-def _watch(broker: Broker, out: Output, ended: threading.Event) -> None:
+def _watch(broker: Broker, out: Output, ended: Ending) -> None:
     """A line a second, until the command ends."""
     from rmq_store.broker.figures import line
 

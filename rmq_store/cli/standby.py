@@ -55,7 +55,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
 
 
 _WORDS = {"waits": "has no connection to", "compares": "compares its log with", "follows": "follows",
-          "refused": "does not follow, because the logs differ,",
+          "refused": "refuses to follow",
           "stalled": "cannot store what it gets, and tries again, from", "failed": "has failed, and follows no more"}
 
 

@@ -13,8 +13,9 @@ __all__ = ["dump_json", "int_keys", "parse_json"]
 
 DEPTH_MAX = 64
 
-# A string as a whole, so that nothing inside one is taken for a key; or a number in the place of a key.
-_STRING_OR_KEY = r'"(?:[^"\\]|\\.)*"|(?P<open>[{,]\s*)(?P<key>-?[0-9]+)(?=\s*:)'
+# A string as a whole, so that nothing inside one is taken for a key; or a number in the place of a key. What has no closing
+# quote is taken, too, as far as it goes: else each quote behind it would be looked at up to the end again, which takes hours.
+_STRING_OR_KEY = r'"(?:[^"\\]|\\.)*+"?|(?P<open>[{,]\s*+)(?P<key>-?[0-9]++)(?=\s*:)'
 
 
 def parse_json(text: str) -> Any:

@@ -7,16 +7,18 @@ import zlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from rmq_store.remoting.frame import Frame
+from rmq_store.remoting.frame import SYSTEM_ERROR, Frame, fitting
 
 __all__ = ["Routes"]
 
 BROKERS_MAX = 1024
 TOPICS_MAX = 200_000            # topics of all brokers together
-NAME_MAX = 255                  # characters of a topic
-TEXT_MAX = 1024                 # of each thing that a broker says of itself
-KV_MAX, KV_TEXT_MAX = 10_000, 16 << 20      # entries, and characters of all together
-SUCCESS, SYSTEM_ERROR, NOT_SUPPORTED, TOPIC_NOT_EXIST, QUERY_NOT_FOUND = 0, 1, 3, 17, 22
+NAME_MAX = 255                  # characters of a topic, and of what a broker says of itself
+INT = 1 << 31
+VERSION_MAX = 4096              # bytes of a dataVersion
+KV_MAX = 10_000
+KV_BYTES_MAX = 4 << 20          # of all KV entries, as JSON: answers to clients and registrations carry them
+SUCCESS, NOT_SUPPORTED, TOPIC_NOT_EXIST, QUERY_NOT_FOUND = 0, 3, 17, 22
 
 
 class Refused(ValueError):
@@ -40,12 +42,6 @@ def _body(value: Any) -> bytes:
     return json.dumps(value, separators=(",", ":"), sort_keys=True).encode()
 
 
-def _bound(what: str, text: str | bytes, most: int) -> None:
-    """What a broker says stays in memory."""
-    if len(text) > most:
-        raise Refused(f"{what} has {len(text)} characters, at most {most} are taken")
-
-
 def _loads(body: bytes) -> Any:
     try:
         return json.loads(body)
@@ -61,6 +57,7 @@ class Routes:
         self._own = own
         self._brokers: dict[tuple[str, int], Broker] = {}
         self._kv: dict[tuple[str, str], str] = {}
+        self._kv_bytes = 0
         self._processors: dict[int, Callable[[object, Frame], Frame]] = {
             100: self._put_kv, 101: self._get_kv, 102: self._delete_kv, 103: self._register, 104: self._unregister,
             105: self._route, 106: self._cluster, 206: self._topics, 216: self._delete_topic, 219: self._list_kv,
@@ -75,7 +72,7 @@ class Routes:
             broker = self._own(channel)
             self._brokers[broker.name, broker.id] = broker
         try:
-            return processor(channel, frame)
+            return fitting(processor(channel, frame))
         except KeyError as error:
             return frame.answer(SYSTEM_ERROR, f"the request lacks the field {error}")
         except Refused as error:
@@ -93,10 +90,12 @@ class Routes:
         crc = ext.get("bodyCrc32", "0")
         if crc != "0" and self._number(crc) != zlib.crc32(frame.body) & 0x7FFFFFFF:
             raise Refused("crc32 not match")
-        for name in ("brokerName", "clusterName", "brokerAddr", "haServerAddr"):
-            _bound(name, ext.get(name, ""), TEXT_MAX)
         key = (ext["brokerName"], broker_id)
-        broker = Broker(ext["clusterName"], key[0], broker_id, ext["brokerAddr"], ext.get("haServerAddr", ""), channel)
+        said = ext["clusterName"], key[0], ext["brokerAddr"], ext.get("haServerAddr", "")
+        longest = max(said, key=len)
+        if len(longest) > NAME_MAX:
+            raise Refused(f"{longest:.40}... has {len(longest)} characters: names and addresses have at most {NAME_MAX}")
+        broker = Broker(said[0], key[0], broker_id, said[2], said[3], channel)
         if (before := self._brokers.get(key)) is not None:
             broker.topics, broker.version = dict(before.topics), before.version
         elif len(self._brokers) >= BROKERS_MAX:
@@ -119,17 +118,19 @@ class Routes:
         for name, config in table.items():
             numbers = [config.get(n, 0) for n in ("readQueueNums", "writeQueueNums", "perm", "topicSysFlag")] \
                 if isinstance(config, dict) else [None]
-            _bound("the name of a topic", name, NAME_MAX)
-            if not all(type(n) is int and 0 <= n < 1 << 31 for n in numbers):
+            if len(name) > NAME_MAX:
+                raise Refused(f"topic {name:.40}... has {len(name)} characters: a name has at most {NAME_MAX}")
+            if not all(type(n) is int and 0 <= n < INT for n in numbers):
                 raise Refused(f"the configuration of topic {name:.127} is not one")
             topics[name] = {"brokerName": broker.name, "readQueueNums": numbers[0], "writeQueueNums": numbers[1],
                                    "perm": numbers[2], "topicSysFlag": numbers[3]}
+        version = wrapper.get("dataVersion")
+        if (size := len(_body(version))) > VERSION_MAX:
+            raise Refused(f"dataVersion has {size} bytes: it has at most {VERSION_MAX}")
         broker.topics = topics
         others = sum(len(b.topics) for b in self._brokers.values() if (b.name, b.id) != (broker.name, broker.id))
         if others + len(broker.topics) > TOPICS_MAX:
             raise Refused(f"more than {TOPICS_MAX} topics")
-        version = wrapper.get("dataVersion")
-        _bound("dataVersion", _body(version), TEXT_MAX)
         broker.version = version
 
     def _unregister(self, channel: object, frame: Frame) -> Frame:
@@ -196,11 +197,15 @@ class Routes:
         key = (frame.ext["namespace"], frame.ext["key"])
         if key not in self._kv and len(self._kv) >= KV_MAX:
             raise Refused(f"more than {KV_MAX} KV entries")
-        others = sum(len(space) + len(name) + len(value) for (space, name), value in self._kv.items() if (space, name) != key)
-        if others + len("".join((*key, frame.ext["value"]))) > KV_TEXT_MAX:
-            raise Refused(f"more than {KV_TEXT_MAX} characters of KV entries")
-        self._kv[key] = frame.ext["value"]
+        size = self._kv_bytes - self._kv_size(key) + len(_body([*key, frame.ext["value"]]))
+        if size > KV_BYTES_MAX:
+            raise Refused(f"the KV entries would have {size} bytes together: delete some, the limit is {KV_BYTES_MAX}")
+        self._kv[key], self._kv_bytes = frame.ext["value"], size
         return frame.answer()
+
+    def _kv_size(self, key: tuple[str, str]) -> int:
+        """Bytes of this entry in KV_BYTES_MAX; 0 where there is none."""
+        return len(_body([*key, self._kv[key]])) if key in self._kv else 0
 
     def _get_kv(self, channel: object, frame: Frame) -> Frame:
         space, key = frame.ext["namespace"], frame.ext["key"]
@@ -210,7 +215,9 @@ class Routes:
         return frame.answer(ext={"value": value})
 
     def _delete_kv(self, channel: object, frame: Frame) -> Frame:
-        self._kv.pop((frame.ext["namespace"], frame.ext["key"]), None)
+        key = (frame.ext["namespace"], frame.ext["key"])
+        self._kv_bytes -= self._kv_size(key)
+        self._kv.pop(key, None)
         return frame.answer()
 
     def _list_kv(self, channel: object, frame: Frame) -> Frame:

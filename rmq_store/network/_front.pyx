@@ -84,13 +84,16 @@ cdef class FrontConnection:
     cdef object __weakref__
 
     def send(self, bytes data not None):
-        """Sends a whole frame when the peer takes it. Returns False if the connection is known to have ended."""
+        """Sends a whole frame when the peer takes it. Returns False if the connection is known to have ended, or ends because
+        too much waits for peers that do not read."""
         cdef uint64_t number = self.id
+        cdef int rc
         if self.closed or self.front._ended():
             return False
-        if rmq_net_send(self.front.net, number, PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data)) < 0:
+        rc = rmq_net_send(self.front.net, number, PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
+        if rc < 0:
             raise MemoryError("frame")
-        return True
+        return rc == 0
 
     def close(self):
         """Ends the connection when everything that was sent before has been written."""

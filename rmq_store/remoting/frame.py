@@ -9,13 +9,16 @@ from typing import Any
 
 from rmq_store.fields import Fields
 
-__all__ = ["FRAME_MAX", "HEADER_MAX", "BadFrame", "Frame", "decode", "encode", "frame_size"]
+__all__ = ["BODY_MAX", "FRAME_MAX", "HEADER_MAX", "BadFrame", "Frame", "decode", "encode", "fitting", "frame_size"]
 
 FRAME_MAX = 1 << 24         # bytes of a frame with its length field; RocketMQ: com.rocketmq.remoting.frameMaxLength
 HEADER_MAX = 1 << 18        # bytes of a header: 32,767 of properties, each of which may be an escape of 6
+BODY_MAX = FRAME_MAX - HEADER_MAX - 8
+REMARK_MAX = 16384          # characters, which may be escapes of 12
 EXT_MAX = 128               # entries of ext; the longest real header has 20
 JSON, BINARY = 0, 1
 RESPONSE, ONEWAY = 1, 2
+SYSTEM_ERROR = 1            # a code of answers
 LANGUAGES = ("JAVA", "CPP", "DOTNET", "PYTHON", "DELPHI", "ERLANG", "RUBY", "OTHER", "HTTP", "GO", "PHP", "OMS", "RUST",
              "NODE_JS")
 _TOTAL, _MARK = struct.Struct(">i"), struct.Struct(">4xI")       # of a frame
@@ -141,6 +144,16 @@ def _sized(data: bytes, at: int, width: int) -> tuple[bytes, int]:
     if begin > len(data) or not 0 <= size <= len(data) - begin:
         raise BadFrame(f"a length of {size} at {at} reaches over the header's end, {len(data)}")
     return data[begin:begin + size], begin + size
+
+
+def fitting(answer: Frame) -> Frame:
+    """The answer, its remark cut where no header has room for it; in place of one whose body no frame has room for, one that
+    says so. A client would cut the connection off."""
+    answer.remark = answer.remark[:REMARK_MAX]
+    if len(answer.body) <= BODY_MAX:
+        return answer
+    return Frame(SYSTEM_ERROR, answer.opaque, {}, b"", answer.flag, f"the answer has {len(answer.body)} bytes, and a frame has "
+                 f"room for {BODY_MAX}: ask for less at a time", answer.language, answer.version, answer.serialize)
 
 
 def encode(frame: Frame) -> bytes:

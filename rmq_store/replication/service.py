@@ -30,11 +30,15 @@ if TYPE_CHECKING:
 __all__ = ["NOTES_MS", "Replica", "Replication", "ReplicationState", "need_master"]
 
 NOTES_MS = 500
-QUIET_S, LOOK_S = 0.3, 0.005        # a master that closes: how long its slaves may say nothing new, and between two looks
+STILL_S, LOOK_S = 0.3, 0.005        # a master that closes: how long its slaves may say nothing new, and between two looks
+LOG_MAX = 1 << 56       # no log is as long
+QUIET_S = 600.0         # between two words about one slave that is refused for one reason: it comes back every few seconds
+QUIET_MAX = 256         # such slaves and reasons
 
 # The kinds of notes, as native/ha/rmq_ha.h counts them: the event, and the names of a and b.
 (_CAME, _WENT, _SILENT, _AHEAD, _BEHIND, _BAD, _FULL, _GONE, _UNREAD, _MUTE,
  _FOLLOWS, _LOST, _PARTED, _SHORT, _WRONG, _NO_RECORD, _ROTTEN, _FAILED) = range(18)
+_REFUSALS = frozenset((_SILENT, _AHEAD, _BEHIND, _BAD, _FULL, _GONE, _MUTE))
 
 
 class Replica(NamedTuple):
@@ -98,6 +102,7 @@ class Replication:
         self._begun = False                     # topics were copied before the first message, or could not be
         self._anew: QueuesAnew | None = None
         self._close_s = options.close_timeout_ms / 1000
+        self._refused: dict[tuple[int, int, str], float] = {}       # when the log said so
 
     def start(self, store: "StoreWait", options: Options, files: ControlFiles, *, later: bool = False) -> None:
         """The store has this object before its threads run, so that an open that is interrupted here can end them. later: a
@@ -171,7 +176,18 @@ class Replication:
         with self._lock:
             for side in (self.master, self.slave):
                 for what, error, a, b, peer in side.notes() if side is not None else ():
-                    _SAY[what](self._path, error, a, b, peer)
+                    if what not in _REFUSALS or self._is_news(what, a, peer):
+                        _SAY[what](self._path, error, a, b, peer)
+
+    def _is_news(self, what: int, a: int, peer: str) -> bool:
+        """Under the lock."""
+        key, now = (what, a, peer.rpartition(":")[0]), time.monotonic()
+        if now - self._refused.get(key, -QUIET_S) < QUIET_S:
+            return False
+        if len(self._refused) >= QUIET_MAX:
+            self._refused.clear()
+        self._refused[key] = now
+        return True
 
     def _hand_over(self) -> None:
         """What was put goes to the connected slaves first, as long as they take it: whoever ends a master in order to promote a
@@ -185,7 +201,7 @@ class Replication:
             return
         before: list[tuple[str, int, int]] = []
         since = begun = now = time.monotonic()
-        while now - begun < self._close_s and now - since < QUIET_S:
+        while now - begun < self._close_s and now - since < STILL_S:
             lack = [(r.address, r.offset, r.sent_bytes) for r in self.replicas() if 0 <= r.offset < end]
             if not lack:
                 return
@@ -236,6 +252,16 @@ def _lost(path: str, error: int, a: int, b: int, peer: str) -> None:
         emit(Event.MASTER_LOST, path=path, peer=peer, offset=a, reason=reason)
 
 
+def _wrong(path: str, error: int, a: int, b: int, peer: str) -> None:
+    # a frame at the right place is refused for its size
+    no_frame = a == b or not 0 <= a < LOG_MAX
+    reason = ("what it sends is no frame of RocketMQ's HA protocol: give the address on which the master listens for slaves "
+              "(ha_listen; RocketMQ: haListenPort)" if no_frame else
+              "it sent bytes for offset %(a)d, and the next ones here are for %(b)d; segment_size_bytes must be the same on "
+              "both sides")
+    _differs(reason)(path, error, a, b, peer)
+
+
 def _failed(path: str, error: int, a: int, b: int, peer: str) -> None:
     emit(Event.REPLICATION_FAILED, path=path, peer=peer, offset=a, reason=os.strerror(error))
 
@@ -262,8 +288,7 @@ _SAY: dict[int, Callable[[str, int, int, int, str], None]] = {
                       "and make the slave anew from a backup of the master"),
     _SHORT: _differs("the master's log ends at offset %(a)d, and this one at %(b)d: it is not this store's master, or it has "
                      "lost messages"),
-    _WRONG: _differs("it sent bytes for offset %(a)d, and the next ones here are for %(b)d; segment_size_bytes must be the "
-                     "same on both sides"),
+    _WRONG: _wrong,
     _NO_RECORD: _differs("what it sent for offset %(a)d is no whole record of at most message_size_max_bytes (it says "
                          "%(b)d bytes)"),
     _ROTTEN: _differs("the checksum of the record that it sent for offset %(a)d is wrong; the slave asks for it again"),

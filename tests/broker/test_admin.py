@@ -139,9 +139,11 @@ def test_figures_and_options(broker, peer):
     assert peer.ask(25, b"maxMessageSize=100\nautoCreateTopicEnable=false").code == 0
     assert broker.store.options.message_size_max_bytes == 100
     assert peer.put("new").code == 17
-    for wrong in (b"maxMessageSize=x", b"brokerName=other", b"unknownName=1", b"maxMessageSize=200\nbrokerName=other"):
+    for wrong in (b"maxMessageSize=x", b"brokerName=other", b"unknownName=1", b"maxMessageSize=200\nbrokerName=other",
+                  b"maxMessageSize=200\nstorePathRootDir=/elsewhere", b"listenPort=1"):
         assert peer.ask(25, wrong).code == 1
     assert broker.store.options.message_size_max_bytes == 100
+    assert peer.ask(25, peer.ask(26).body).remark == ""        # what the broker tells is what it has
 
 
 def test_who_is_connected(broker, peer):

@@ -5,7 +5,8 @@ import struct
 
 import pytest
 
-from rmq_store.broker import holding, workers
+from rmq_store.broker import clients, heartbeats, holding, known, workers
+from rmq_store.remoting import frame as frames
 from rmq_store.remoting.frame import BINARY, Frame, encode
 from tests.broker.peer import Peer
 
@@ -99,3 +100,120 @@ def test_mutated_frames(broker, seed):
     with Peer(broker.address) as good:
         assert good.ask(30, topic="none", queueId=0).code == 0
         assert good.put("good", b"still here").code == 0
+
+
+def _beat(peer, group, topics, version=1):
+    return peer.ask(34, {"clientID": "c", "consumerDataSet": [{"groupName": group, "subscriptionDataSet": [
+        {"topic": topic, "subString": "*", "subVersion": version} for topic in topics]}]})
+
+
+@pytest.mark.parametrize("version", [1 << 63, 10 ** 40])
+def test_a_version_that_no_long_has(broker, peer, version):
+    """It stays for as long as another member keeps the group, and every change of anybody tells the network thread of it."""
+    assert _beat(peer, "G", ["T"], -1).code == 0
+    with Peer(broker.address) as bad:
+        assert _beat(bad, "G", ["T"], version).code == 0
+    with Peer(broker.address) as other:
+        assert other.put("new").code == 0
+        assert other.beat("o", consumers={"other": {"new": "*"}}).code == 0
+    assert _beat(peer, "G", ["T"], 5).code == 0
+
+
+@pytest.mark.parametrize("long", [False, True])
+def test_many_subscriptions_are_not_told_while_a_request_waits(broker, peer, monkeypatch, long):
+    monkeypatch.setattr(known, "AT_ONCE", 200)
+    told = []
+    tell = broker._core.front.tell
+
+    def count(topics, rows):
+        rows = list(rows)
+        told.append(len(rows))
+        tell(topics, rows)
+
+    monkeypatch.setattr(broker._core.front, "tell", count)
+    monkeypatch.setattr(broker._known, "keep", lambda: None)
+    if long:
+        assert peer.beat("c", consumers={"G": {"T": "||".join(map(str, range(4000)))}}).code == 0
+    else:
+        assert _beat(peer, "G", [f"T{number}" for number in range(400)]).code == 0
+    told.clear()
+    assert peer.put("new").code == 0
+    assert set(told) == {0}
+
+
+@pytest.mark.parametrize("limit", ["SUBSCRIPTIONS_OF_ONE_MAX", "TEXT_OF_ONE_MAX"])
+def test_more_subscriptions_than_a_client_has(peer, monkeypatch, limit):
+    monkeypatch.setattr(heartbeats, limit, {"TEXT_OF_ONE_MAX": 7}.get(limit, 3))
+    assert _beat(peer, "G", ["T", "U", "V"]).code == 0
+    answer = _beat(peer, "G", ["T", "U", "V", "W"])
+    assert answer.code == 1 and "4 subscriptions with 8 characters" in answer.remark
+
+
+def test_no_long_expression_is_kept_when_its_client_is_gone(peer):
+    clients._kept.cache_clear()
+    assert peer.beat("c", consumers={"G": {"T": "x" * 4096}}).code == 0
+    assert clients._kept.cache_info().currsize == 0
+    assert peer.beat("c", consumers={"G": {"T": "short"}}, version=2).code == 0
+    assert clients._kept.cache_info().currsize == 1
+
+
+def test_attributes_have_bounds(peer):
+    many = {f"+k{number}": "v" for number in range(257)}
+    for attributes in (many, {"+k": "v" * 4097}, {"+" + "k" * 4097: "v"}):
+        assert "the limits are 256 and 4096" in peer.ask(200, {"groupName": "G", "attributes": attributes}).remark
+        text = ",".join(f"{key}={value}" for key, value in attributes.items())
+        assert "the limits are 256 and 4096" in peer.ask(17, topic="U", attributes=text).remark
+
+
+def test_a_remark_fits_into_a_header(peer):
+    answer = peer.ask(25, b"x" * (1 << 19))
+    assert answer.code == 1 and answer.remark.startswith("option xxx")
+
+
+def test_an_answer_that_no_frame_has_room_for(peer, monkeypatch):
+    monkeypatch.setattr(frames, "BODY_MAX", 100)
+    for code in (21, 28):           # in the network thread, and in a worker
+        answer = peer.ask(code)
+        assert answer.code == 1 and "room for 100" in answer.remark
+    assert peer.put().code == 0
+
+
+def test_quotes_without_an_end_hold_up_nobody(peer):
+    """A regular expression with a square of steps would hold the GIL for hours."""
+    assert peer.ask(34, b'{' + b'\\"' * 500_000).code == 1
+    assert peer.put().code == 0
+
+
+VALUES = [None, True, -1, 1 << 31, 1 << 63, 10 ** 40, 1.5, "", "x" * 300, "\ud800", "\0", [], {}, [None], {"a": 1}]
+BODIES = {
+    34: {"clientID": "c", "producerDataSet": [{"groupName": "P"}], "consumerDataSet": [
+        {"groupName": "G", "consumeType": "CONSUME_PASSIVELY", "messageModel": "CLUSTERING", "consumeFromWhere": "x",
+         "unitMode": False, "withoutSub": False, "subscriptionDataSet": [
+             {"topic": "T", "subString": "*", "subVersion": 3, "expressionType": "TAG", "tagsSet": [], "codeSet": []}]}]},
+    41: {"consumerGroup": "G", "clientId": "c", "mqSet": [{"topic": "T", "queueId": 0, "brokerName": "b"}]},
+    46: {"subscriptionData": {"expressionType": "SQL92", "subString": "a = 1", "topic": "T"}},
+    200: {"groupName": "G", "retryQueueNums": 1, "retryMaxTimes": 3, "consumeEnable": True, "brokerId": 0,
+          "attributes": {"+a": "b"}}}
+
+
+def _with_each_value(found):
+    """Copies of a JSON value in which one part, however deep, is another value."""
+    yield from VALUES
+    for key in found if isinstance(found, dict) else range(len(found)) if isinstance(found, list) else ():
+        for other in _with_each_value(found[key]):
+            copy = found.copy()
+            copy[key] = other
+            yield copy
+
+
+@pytest.mark.parametrize("code", BODIES)
+def test_any_value_in_a_body(broker, peer, code):
+    """What is wrong costs its sender at most: the others change groups and topics, while a member keeps the group alive."""
+    peer.beat("member", consumers={"G": {"T": "*"}})
+    with Peer(broker.address) as bad:
+        for body in _with_each_value(BODIES[code]):
+            bad.ask(code, json.dumps(body).encode())
+            assert peer.beat("member", producers=["P"], consumers={"G": {"T": "*"}}, version=2).code == 0
+        with Peer(broker.address) as other:
+            assert other.put("new").code == 0
+            assert other.beat("o", consumers={"other": {"new": "*"}}).code == 0

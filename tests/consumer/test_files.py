@@ -53,6 +53,20 @@ FASTJSON_LISTS = """{
 }"""
 
 
+@pytest.mark.parametrize("text", [
+    pytest.param('{' + '\\"' * 500_000, id="quotes"), pytest.param('{"' + '\\\n"' * 300_000, id="lines"),
+    pytest.param('{' + ',1 ' * 300_000, id="keys"), pytest.param('{1' + ' ' * 1_000_000, id="blanks"),
+    pytest.param('{"a":"' + 'x' * 1_000_000 + '\\', id="one")])
+def test_a_text_that_is_no_json_takes_no_time(text):
+    """Of an enemy, who gives quotes without an end: looking from each of them up to the end would take hours."""
+    with pytest.raises(ValueError):
+        parse_json(text)
+
+
+def test_number_keys_and_strings_beside_each_other():
+    assert parse_json('{1:"{2:3",-4 : {5:"\\\\"},"a,6:":7}') == {"1": "{2:3", "-4": {"5": "\\"}, "a,6:": 7}
+
+
 def test_what_fastjson_writes_is_read_and_written_the_same():
     content = parse_json(FASTJSON)
     table = {key: int_keys(queues) for key, queues in content["offsetTable"].items()}

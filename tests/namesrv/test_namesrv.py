@@ -54,30 +54,6 @@ class Peer(Frames):
         return self.ask(103, body, **ext)
 
 
-def test_what_peers_say_has_bounds():
-    """Nobody has to sign anything here, and all of it stays in memory."""
-    routes = Routes()
-
-    def ask(code, body=b"", **ext):
-        return routes.answer(None, Frame(code, 1, {"brokerName": "b", "brokerAddr": "a:1", "clusterName": "C",
-                                                   "brokerId": "0"} | ext, body)).code
-
-    def topics(version=VERSION, **more):
-        return json.dumps({"topicConfigSerializeWrapper": {"dataVersion": version, "topicConfigTable": more}}).encode()
-
-    long = "x" * 1025
-    assert ask(103, topics(t=TOPIC)) == 0
-    for name in ("brokerName", "brokerAddr", "clusterName", "haServerAddr"):
-        assert ask(103, topics(t=TOPIC), **{name: long}) == 1
-    for body in (topics(**{"x" * 256: TOPIC}), topics({"x": long}, t=TOPIC), topics(t=TOPIC | {"perm": 1 << 31}),
-                 topics(t=TOPIC | {"perm": -1})):
-        assert ask(103, body) == 1
-    value = "x" * (1 << 18)
-    codes = [ask(100, namespace="n", key=str(n), value=value) for n in range(65)]
-    assert codes == [0] * 63 + [1] * 2
-    assert ask(100, namespace="n", key="0", value="") == ask(100, namespace="n", key="64", value=value) == 0
-
-
 def test_a_route_of_a_master_and_its_slave(server):
     with Peer(server.address) as broker, Peer(server.address) as slave, Peer(server.address) as client:
         assert broker.register().code == 0

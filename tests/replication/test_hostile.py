@@ -24,6 +24,18 @@ def test_master_closes_on_an_offset_that_it_has_not(tmp_path: Path, first: int) 
         until(lambda: m.replicas() == [])
 
 
+def test_master_does_not_repeat_itself(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A slave that is refused comes back every few seconds, for days."""
+    with master(tmp_path / "m") as m:
+        fill(m, 5)
+        for offset in (1 << 40, 1 << 40, 1 << 40, 1 << 41):
+            with connected(m) as peer:
+                peer.report(offset)
+                assert peer.closed_by_peer()
+        until(lambda: f"it has the log up to offset {1 << 41}" in caplog.text)
+        assert caplog.text.count(f"it has the log up to offset {1 << 40}") == 1
+
+
 def test_master_with_a_slave_that_sends_byte_by_byte(tmp_path: Path) -> None:
     with master(tmp_path / "m") as m:
         fill(m, 200)
@@ -190,6 +202,17 @@ def test_a_master_that_closes_without_a_word(tmp_path: Path, caplog: pytest.LogC
             until(lambda: "has deleted what lies before" in caplog.text, 20_000)
             until(lambda: "begins behind it: see the log of the master" in caplog.text, 20_000)
             assert s.replication().state == "waits"
+
+
+@pytest.mark.parametrize("said", [b"HTTP/1.1 400 Bad Request\r\n\r\n", struct.pack(">qi", 0, -1),
+                                  struct.pack(">qi", 0, 1 << 30)])
+def test_a_slave_at_an_address_of_something_else(tmp_path: Path, said: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    with Listening() as listening, slave(tmp_path / "s", listening.address), listening.accept() as peer:
+        assert peer.read_report() == 0
+        peer.socket.sendall(said)
+        assert peer.closed_by_peer()
+        until(lambda: "is no frame of RocketMQ's HA protocol" in caplog.text)
+    assert "segment_size_bytes" not in caplog.text
 
 
 def test_slave_keeps_files_of_its_size_only(tmp_path: Path) -> None:

@@ -307,8 +307,7 @@ def test_odd_answers_change_nothing(tmp_path: Path, wrong: dict, says: str, capl
     odd = Odd({**GOOD, **wrong})
     with odd, MessageStore.open(tmp_path / "s", **{**SMALL, **FAST, "timer_wheel_enable": True}, role="slave",
                                      ha_master="127.0.0.1:1", ha_master_broker=odd.address) as s:
-        until(lambda: any(record.event == Event.METADATA_FAILED.name for record in caplog.records), 20_000)
-        assert says in caplog.text
+        until(lambda: says in caplog.text, 20_000)      # on a busy machine an answer may come too late before
         (code,) = wrong
         assert (s.topic_table.get("T") is None) == (code == 21)
         assert (s.offsets.query("G", "T", 1) == 3) == (code in (45, 60))
