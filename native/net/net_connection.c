@@ -111,7 +111,9 @@ static void close_slowest(rmq_net *net) {
     }
     if (slowest == NULL) return;
     net->unread -= (int64_t)unsent(slowest);
-    slowest->out_from = slowest->out_size = 0;
+    free(slowest->out);             /* now: what is over the limit must not wait for the end of the round */
+    slowest->out = NULL;
+    slowest->out_from = slowest->out_size = slowest->out_room = 0;
     fail(slowest);
 }
 
