@@ -196,7 +196,8 @@ def _convert(option: Option, key: str, value: object, source: Source) -> object:
         text = str(value).strip().lower()
         if text in translation:
             return translation[text]
-        raise ValueError("expected " + " or ".join(t.upper() if "_" in t else t for t in translation))
+        enum = any("_" in name for name in translation)     # of Java, in capitals; else true and false
+        raise ValueError("expected " + " or ".join(name.upper() if enum else name for name in translation))
     except ValueError as error:
         alias = "" if key == option.name else f" (our {option.name})"
         raise ConfigError(f"option {_spelt(key, source)}{alias} is {value!r}: {error}{_where(source)}") from None

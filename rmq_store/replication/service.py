@@ -16,6 +16,7 @@ from rmq_store.config.load import Options
 from rmq_store.errors import ConfigError, StoreClosed
 from rmq_store.events import Event, emit
 from rmq_store.fields import NamedTuple
+from rmq_store.remoting.address import listen_address, listening
 from rmq_store.replication._master import Master
 from rmq_store.replication._slave import Slave
 from rmq_store.replication.anew import QueuesAnew
@@ -103,7 +104,8 @@ class Replication:
             if not later:
                 self.follow(store, options, files, options.ha_master, options.ha_master_broker)
         elif options.ha_listen is not None:
-            self.master = Master(store, options)
+            with listening("ha_listen", listen_address(options.ha_listen, "ha_listen", "127.0.0.1:10912")):
+                self.master = Master(store, options)
             emit(Event.REPLICATION_LISTENS, path=store.path, address=self.master.address)
 
     def follow(self, store: "StoreWait", options: Options, files: ControlFiles, master: str, broker: str | None) -> None:
