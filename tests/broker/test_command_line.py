@@ -98,6 +98,17 @@ def test_namesrvaddr_of_a_file_is_as_namesrv(tmp_path):
     assert said == f"broker listens on {ready['listen']}, registers with 127.0.0.1:1, slaves connect to {ready['ha']}\n"
 
 
+def test_a_toml_file_has_options_of_the_broker_too(tmp_path):
+    """In snake_case, as those of the store: it was refused as unknown, and the camel case was meant to be proposed."""
+    (tmp_path / "c.toml").write_text('broker_name = "b"\ndefault_topic_queue_nums = 3\nflush_mode = "sync"\n')
+    with Broker.open(tmp_path / "s", profile="test", config=tmp_path / "c.toml") as broker:
+        options = broker._core.options
+        assert (options["brokerName"], options["defaultTopicQueueNums"], broker.store.options.flush_mode) == ("b", 3, "sync")
+    (tmp_path / "c.toml").write_text('broker_nam = "b"\n')
+    with pytest.raises(errors.ConfigError, match="did you mean"):
+        Broker.open(tmp_path / "s", profile="test", config=tmp_path / "c.toml")
+
+
 def test_security_that_is_configured_and_off_is_said(tmp_path, caplog):
     for more, words in (({"aclFile": "accounts.yml"}, "aclEnable is false: requests need no signature"),
                         ({"tls.server.certPath": "server.pem"}, "tls.server.mode is disabled: connections are plain")):
