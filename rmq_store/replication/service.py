@@ -196,7 +196,7 @@ def _lost(path: str, error: int, a: int, b: int, peer: str) -> None:
     if error != errno.ECANCELED:
         reason = os.strerror(error) if error else "the master closed the connection"
         host = peer.rpartition(":")[0]
-        if error == errno.EHOSTUNREACH and "[" not in host and any(map(str.isalpha, host)):     # what a failed look-up gives too
+        if error == errno.EHOSTUNREACH and "[" not in host and any(map(str.isalpha, host)):     # also of a failed look-up
             reason += ", or no such name"
         emit(Event.MASTER_LOST, path=path, peer=peer, offset=a, reason=reason)
 
