@@ -38,7 +38,7 @@ from rmq_store.config import values
 from rmq_store.config.sources import read_config
 from rmq_store.errors import ArgumentIllegal, ConfigError
 from rmq_store.namesrv.routes import Routes
-from rmq_store.remoting.address import advertise_text, listen_address, listening, servers
+from rmq_store.remoting.client import advertise_text, listen_address, listening, servers
 from rmq_store.remoting.frame import RESPONSE, Frame
 from rmq_store.store import MessageStore
 

@@ -4,7 +4,6 @@ Control plane, the main thread only.
 """
 import argparse
 import contextlib
-import datetime
 import difflib
 import errno
 import json
@@ -164,6 +163,8 @@ def moment(text: str) -> int:
         return OFFSET(text)
     except argparse.ArgumentTypeError:
         pass
+    import datetime  # most commands take no time
+
     try:
         return round(datetime.datetime.fromisoformat(text).timestamp() * 1000)
     except ValueError:

@@ -10,7 +10,7 @@ from rmq_store.cli.common import PATH, ready_path, write_ready
 from rmq_store.cli.exits import FINE
 from rmq_store.cli.output import Output
 from rmq_store.namesrv.routes import Routes
-from rmq_store.remoting.address import listen_address, listening
+from rmq_store.remoting.client import listen_address, listening
 from rmq_store.remoting.loop import Loop
 
 

@@ -16,7 +16,6 @@ from rmq_store.config.load import Options
 from rmq_store.errors import ConfigError, StoreClosed
 from rmq_store.events import Event, emit
 from rmq_store.fields import NamedTuple
-from rmq_store.remoting.address import listen_address, listening
 from rmq_store.replication._master import Master
 from rmq_store.replication._slave import Slave
 from rmq_store.replication.anew import QueuesAnew
@@ -104,6 +103,8 @@ class Replication:
             if not later:
                 self.follow(store, options, files, options.ha_master, options.ha_master_broker)
         elif options.ha_listen is not None:
+            from rmq_store.remoting.client import listen_address, listening  # sockets, which most stores never need
+
             with listening("ha_listen", listen_address(options.ha_listen, "ha_listen", "127.0.0.1:10912")):
                 self.master = Master(store, options)
             emit(Event.REPLICATION_LISTENS, path=store.path, address=self.master.address)

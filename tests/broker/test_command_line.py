@@ -10,7 +10,7 @@ import pytest
 
 from rmq_store import AsyncBroker, Broker, MessageStore, errors, promote
 from rmq_store.cli.main import main
-from rmq_store.remoting.address import advertise_text, listen_address, servers
+from rmq_store.remoting.client import advertise_text, listen_address, servers
 
 LOOPBACK = ("--profile", "test", "--listen", "127.0.0.1:0", "--namesrv-listen", "127.0.0.1:0")
 
