@@ -225,7 +225,7 @@ _SAY: dict[int, Callable[[str, int, int, int, str], None]] = {
     _FOLLOWS: lambda path, error, a, b, peer: emit(Event.MASTER_FOLLOWED, path=path, peer=peer, offset=a),
     _LOST: _lost,
     _PARTED: _differs("the logs part at offset %(a)d; this one ends at %(b)d, and nothing of it is cut: move this store away, "
-                      "and make the slave anew from a backup of the master"),
+                      "and make the slave anew from a backup of the master (`rmqstore backup`, `rmqstore restore`)"),
     _SHORT: _differs("the master's log ends at offset %(a)d, and this one at %(b)d: it is not this store's master, or it has "
                      "lost messages"),
     _WRONG: _differs("it sent bytes for offset %(a)d, and the next ones here are for %(b)d; segment_size_bytes must be the "
