@@ -246,6 +246,10 @@ class PutError(RmqStoreError):
         if status is not None:
             self.status = PutStatus(status)
 
+    def _name_message(self, i: int) -> None:
+        """Says that it is message `i` of many, where the reason does not yet."""
+        self.reason = self.reason if f"message {i}" in self.reason else f"message {i}: {self.reason}"
+
     def __str__(self) -> str:
         return f"{self.status.name}: {self.reason}{_notes(self)}"
 

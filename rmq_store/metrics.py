@@ -117,8 +117,8 @@ class StoreCollector(Collector):
         label, path = ["path"], [store.path]
         stats["put_lock_ms"] /= 1000
         stats["errno"] = bool(stats["errno"])
-        size = GaugeMetricFamily("rocketmq_storage_size", "Bytes of the log", labels=["path", "storage_type"])
-        size.add_metric([*path, "commitlog"], stats["wrote"] - stats["min_log_offset"])
+        size = GaugeMetricFamily("rocketmq_storage_size", "Bytes of the log", labels=["path", "storage_type", "storage_medium"])
+        size.add_metric([*path, "local", "disk"], stats["wrote"] - stats["min_log_offset"])
         yield size
         behind = GaugeMetricFamily("rocketmq_storage_flush_behind_bytes", "Bytes of the log that are not on the device yet",
                                    labels=label)

@@ -110,8 +110,8 @@ class MessageStore(StoreServes):
              readonly: bool | str = Default("False"), compat: str = Default("5.x"), write_path: str = Default("mmap"),
              flush_mode: str = Default("async"), flush_backend: str = Default("auto"),
              store_host: str = Default("127.0.0.1:10911"), _io: IoTable | None = None,
-             _environment: Mapping[str, str] | None = None, _services: bool = True, _follows_later: bool = False,
-             **options: Unpack[OpenOptions]) -> "MessageStore":
+             _environment: Mapping[str, str] | None = None, _services: bool = True,
+             _check: Callable[[Options], object] | None = None, **options: Unpack[OpenOptions]) -> "MessageStore":
         """Opens the store in directory `path`, or makes a new one. Returns when recovery and dispatch are done.
 
         must_exist: raise FileNotFoundError instead of making a store (for a misspelt path, or a disk that is not mounted).
@@ -133,8 +133,8 @@ class MessageStore(StoreServes):
         environment = os.environ if _environment is None else _environment
         chosen = resolve(profile, keywords, root, config=config, environment=environment)
         check_backend(chosen)
-        if _services and not _follows_later:
-            need_master(chosen)
+        if _services:
+            (_check or need_master)(chosen)
         refuse_path(root, chosen, must_exist)
         if chosen.signals:
             need_main_thread()
@@ -142,7 +142,7 @@ class MessageStore(StoreServes):
         while True:
             try:
                 sizes = infer_sizes(root, chosen) | kept_precision(root)
-                store = cls._open_once(root, fit_sizes(root, chosen.inferred(sizes)), _io, _services, _follows_later)
+                store = cls._open_once(root, fit_sizes(root, chosen.inferred(sizes)), _io, _services, _check is not None)
                 break
             except CorruptionError:         # files told nothing yet, and now they do: a writer in another process made them
                 if not chosen.readonly or infer_sizes(root, chosen) | kept_precision(root) == sizes:

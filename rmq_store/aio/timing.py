@@ -18,9 +18,9 @@ class AsyncTimers(AsyncTransacting):
     if TYPE_CHECKING:
         async def put(self, topic: str, body: Any, **keywords: Any) -> "PutResult": ...
 
-    async def timers(self) -> list[PendingTimer]:
+    async def timers(self, *, topic: str | None = None) -> list[PendingTimer]:
         """As MessageStore.timers, in a list."""
-        return await in_own_thread(lambda: list(self.store.timers()))
+        return await in_own_thread(lambda: list(self.store.timers(topic=topic)))
 
     async def recall(self, handle: str) -> "PutResult":
         """As MessageStore.recall: returns when the message that takes the other one back is as durable as a put."""

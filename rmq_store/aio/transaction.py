@@ -95,9 +95,9 @@ class AsyncTransacting:
         found._transaction = await in_own_thread(found._prepare)
         return found
 
-    async def transactions(self) -> list[PendingTransaction]:
+    async def transactions(self, *, group: str | None = None) -> list[PendingTransaction]:
         """As MessageStore.transactions."""
-        return await in_own_thread(self.store.transactions)
+        return await in_own_thread(lambda: self.store.transactions(group=group))
 
     def on_check(self, group: str, callback: Check | None) -> None:
         """As MessageStore.on_check. A thread of the store calls the callback, not the loop."""

@@ -2,10 +2,13 @@
 import asyncio
 import os
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rmq_store.aio.store import AsyncMessageStore
 from rmq_store.broker.serving import Broker
+
+if TYPE_CHECKING:
+    from rmq_store.broker.figures import Figures
 
 __all__ = ["AsyncBroker"]
 
@@ -34,6 +37,20 @@ class AsyncBroker:
     def namesrv_address(self) -> str | None:
         """str: HOST:PORT of the name server in this process, None for none."""
         return self.broker.namesrv_address
+
+    @property
+    def metrics_address(self) -> str | None:
+        """str: HOST:PORT of the status page and the metrics, None for none."""
+        return self.broker.metrics_address
+
+    @property
+    def acl_enabled(self) -> bool:
+        """bool: whether requests need a signature (aclEnable)."""
+        return self.broker.acl_enabled
+
+    def figures(self) -> "Figures":
+        """As Broker.figures."""
+        return self.broker.figures()
 
     async def close(self) -> None:
         """As Broker.close, in another thread."""

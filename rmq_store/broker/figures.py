@@ -99,7 +99,7 @@ def replication_text(store: MessageStore) -> str:
     """The part of a store in replication, for a line: str."""
     state = store.replication()
     if state.role == "slave":
-        known = state.master_offset
+        known = state.master_offset if state.state != "waits" else None     # else it is what a master said that is gone
         lag = "" if known is None else f", {size_text(max(known - store.max_log_offset, 0))} behind"
         return f"slave {state.state}{lag}"
     replicas = store.replicas()

@@ -7,20 +7,31 @@ import logging
 import threading
 
 from rmq_store.broker.core import Core
+from rmq_store.config.load import Options
 from rmq_store.errors import ConfigError, RmqStoreError
 
-__all__ = ["Following", "own_id"]
+__all__ = ["Following", "check_role", "own_id"]
 
 log = logging.getLogger("rmq_store.broker")
 
 
-def own_id(role: str, broker_id: int) -> int:
-    """The broker id of a broker in this role: 0 of a master, whatever the option says, as in RocketMQ. Raises ConfigError for a
-    slave without one."""
-    if role == "slave" and broker_id == 0:
+def check_role(options: Options, *, broker_id: int, asks: bool) -> None:
+    """Before anything is made. asks: whether a name server of others may tell the addresses of a slave's master. Raises
+    ConfigError for what cannot be a broker."""
+    if options.readonly:
+        raise ConfigError("option readonly is true, and a broker takes messages and offsets: leave readonly out")
+    if options.role != "slave":
+        return
+    if broker_id == 0:
         raise ConfigError("option brokerId is 0, which is a master's, and brokerRole is SLAVE: give each slave of a "
-                          "brokerName a brokerId "
-                          "of its own, from 1 on")
+                          "brokerName a brokerId of its own, from 1 on")
+    if options.ha_master is None and not asks:
+        raise ConfigError("brokerRole is SLAVE, and no option names its master: give haMasterAddress=HOST:PORT, or --namesrv "
+                          "of the name server with which the master registers")
+
+
+def own_id(role: str, broker_id: int) -> int:
+    """The broker id of a broker in this role: 0 of a master, whatever the option says, as in RocketMQ."""
     if role != "slave" and broker_id != 0:
         log.warning("option brokerId is %d, and this broker is a master, whose id is 0: the option has no effect", broker_id)
         return 0
@@ -31,14 +42,11 @@ class Following:
     """Makes the store of a slave follow its master."""
 
     def __init__(self, core: Core, *, asks: bool) -> None:
-        """asks: whether a name server of others may tell the master's addresses. Raises ConfigError, OSError."""
+        """asks: whether a name server of others may tell the master's addresses. Raises OSError."""
         self._core, self._lock = core, threading.Lock()
         self._failed = ""
+        self._waits = False
         options = core.store.options
-        if options.ha_master is None and not asks:
-            raise ConfigError("brokerRole is SLAVE, and nobody tells its master: give haMasterAddress=HOST:PORT, or --namesrv "
-                              "of the name "
-                              "server with which the master registers")
         if options.ha_master_broker is None and not asks:
             log.warning("this slave copies messages alone: topics, groups and offsets come from the master's broker, so give "
                         "--namesrv, or "
@@ -51,7 +59,12 @@ class Following:
         self._core.master_address = broker
         self._core.look()
         if broker or ha:
+            self._waits = False
             self._follow(broker or None, ha or None)
+        elif not self._waits and self._core.store.options.ha_master is None:
+            self._waits = True              # said once
+            log.warning("the name server knows no master of %s: this slave follows nobody, and asks again every %d ms",
+                        self._core.options["brokerName"], self._core.options["registerNameServerPeriod"])
 
     def _follow(self, broker: str | None, ha: str | None) -> None:
         store = self._core.store

@@ -47,9 +47,11 @@ p{margin:.2rem 0;color:var(--soft)}
 table{border-collapse:collapse;width:100%}
 th,td{text-align:left;padding:.25rem .7rem .25rem 0;border-bottom:1px solid var(--line);vertical-align:top}
 th{color:var(--soft);font-weight:500;font-size:.85rem}
-td{overflow-wrap:anywhere}
+td{overflow-wrap:break-word}
+td:not(:last-child){max-width:24rem}
 .n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap;overflow-wrap:normal}
-code{font:13px ui-monospace,monospace}
+code{font:13px ui-monospace,monospace;overflow-wrap:anywhere}
+time{white-space:nowrap}
 details>summary{cursor:pointer}
 svg{display:block;width:100%;height:auto}
 svg text{fill:var(--soft);font-size:11px}
@@ -126,11 +128,13 @@ def _more(count: int, most: int, what: str) -> str:
 # ---- parts
 
 def _head(core: Core) -> str:
-    minutes = max(int(time.time() - core.started_ms / 1000), 0) // 60
-    up = f"{minutes // 1440} d {minutes // 60 % 24} h {minutes % 60} min"
+    seconds = max(int(time.time() - core.started_ms / 1000), 0)
+    minutes = seconds // 60
+    up = f"{minutes // 1440} d {minutes // 60 % 24} h {minutes % 60} min" if minutes else f"{seconds} s"
+    role = {"master": "master", "sync_master": "synchronous master", "slave": "slave"}[core.store.options.role]
     return (f"<h1>{_text(core.options['brokerName'])} in {_text(core.options['brokerClusterName'])}</h1>"
-            f"<p>{_text(core.address)}, rules of RocketMQ {'5.3.3' if core.modern else '4.9.8'}, up {up}, "
-            f"store {_text(core.store.path)}</p>")
+            f"<p>{role} {core.broker_id} at {_text(core.address)}, rules of RocketMQ {'5.3.3' if core.modern else '4.9.8'}, "
+            f"up {up}, store {_text(core.store.path)}</p>")
 
 
 def _cards(core: Core, figures: Figures) -> str:
@@ -253,8 +257,9 @@ def _messages(core: Core, topics: Iterable[Topic]) -> str:
         if message is not None:
             found.append(message)
     found.sort(key=lambda m: m.offset, reverse=True)
-    rows = [(clock_text(m.store_timestamp), _text(m.topic), m.queue_id, f"{m.queue_offset:,}", _text(m.tags or ""),
-             _text(m.keys or ""), size_text(len(m.body)), f"<code>{_body(m)}</code>") for m in found[:MESSAGES_MAX]]
+    rows = [(f"<time>{clock_text(m.store_timestamp)}</time>", _text(m.topic), m.queue_id, f"{m.queue_offset:,}",
+             _text(m.tags or ""), _text(m.keys or ""), size_text(len(m.body)),
+             f"<code>{_body(m)}</code>") for m in found[:MESSAGES_MAX]]
     return "<h2>Last messages</h2>" + _table(("stored", "topic", "queue", "offset", "tags", "keys", "size", "body"), rows,
                                              frozenset((2, 3, 6)))
 

@@ -5,6 +5,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ from rmq_store.broker.calling import Calls
 from rmq_store.broker.clients import Clients
 from rmq_store.broker.codes import Code
 from rmq_store.broker.core import Core, Processors
-from rmq_store.broker.following import Following, own_id
+from rmq_store.broker.following import Following, check_role, own_id
 from rmq_store.broker.front import NativeFront
 from rmq_store.broker.heartbeats import Heartbeats
 from rmq_store.broker.holding import HeldPulls
@@ -37,6 +38,7 @@ from rmq_store.config import values
 from rmq_store.config.sources import read_config
 from rmq_store.errors import ArgumentIllegal, ConfigError
 from rmq_store.namesrv.routes import Routes
+from rmq_store.remoting.client import advertise_text, listen_address, listening, servers
 from rmq_store.remoting.frame import RESPONSE, Frame
 from rmq_store.store import MessageStore
 
@@ -105,18 +107,21 @@ class Broker:
         own, found = split(options)
         others: dict[str, Any] = found
         given = split(entries)[0] | own
-        listen = listen if listen is not None else f"127.0.0.1:{_listen_port({**entries, **others})}"
-        if advertise or (advertise := str(others.get("brokerIP1", entries.get("brokerIP1", "")))):
-            given["advertise"] = advertise
+        port = _listen_port({**entries, **others})
+        where = listen_address(listen, "listen") if listen is not None else ("127.0.0.1", port)
+        if tells := advertise or str(others.get("brokerIP1", entries.get("brokerIP1", ""))):
+            given["advertise"] = advertise_text(tells, "advertise" if advertise else "option brokerIP1")
         broker_options = BrokerOptions(given)
-        servers = _servers(namesrv if namesrv is not None else broker_options["namesrvAddr"])
+        shows = listen_address(metrics_listen, "metrics_listen", "127.0.0.1:9104") if metrics_listen is not None else None
+        asked = servers(broker_options["namesrvAddr"], "option namesrvAddr") if namesrv is None else servers(namesrv, "namesrv")
         self = cls.__new__(cls)
         self._closing = threading.Lock()
         self._dirty, self._ended = threading.Event(), threading.Event()
         self._core = core = Core()
         core.options, core.started_ms = broker_options, int(time.time() * 1000)
         self._processors = Processors(core)
-        self._front = core.front = NativeFront(_address(listen, "listen"), self._processors.answer, self._gone)
+        with listening("listen", where):
+            self._front = core.front = NativeFront(where, self._processors.answer, self._gone)
         try:
             self._listen(namesrv_listen)
             self._secure(path)
@@ -127,13 +132,15 @@ class Broker:
                 others["store_host"] = core.address
             if config is not None:
                 others["config"] = config
-            self.store = core.store = MessageStore.open(path, **others, _follows_later=True)
+            check = partial(check_role, broker_id=broker_options["brokerId"], asks=bool(asked))
+            self.store = core.store = MessageStore.open(path, **others, _check=check)
             core.broker_id = own_id(core.store.options.role, broker_options["brokerId"])
-            self._make_parts(servers)
-            if metrics_listen is not None:
+            self._make_parts(asked)
+            if shows is not None:
                 from rmq_store.broker.exposing import Exposing  # an HTTP server, which few ask for
 
-                self._exposing = Exposing(core, _address(metrics_listen, "metrics_listen"))
+                with listening("metrics_listen", shows):
+                    self._exposing = Exposing(core, shows)
                 self.metrics_address = self._exposing.address
             self._front.serve()
             self._keeper = start_thread(self._keep, "rmq-broker-keeper")
@@ -159,7 +166,9 @@ class Broker:
         self._listen_fast()
         if namesrv_listen is not None:
             self._routes = Routes(own_entry(self._core, self.address))
-            self.namesrv_address = self._front.listen(_address(namesrv_listen, "namesrv_listen"), self._routes_answer)
+            names = listen_address(namesrv_listen, "namesrv_listen", "127.0.0.1:9876")
+            with listening("namesrv_listen", names):
+                self.namesrv_address = self._front.listen(names, self._routes_answer)
 
     def _secure(self, path: str | bytes | os.PathLike[Any]) -> None:
         """Accounts and TLS, where they are asked for."""
@@ -169,15 +178,20 @@ class Broker:
 
             default = os.path.join(os.fsdecode(path), "config", "plain_acl.yml")
             self._core.access = Access(options["aclFile"] or default, options["brokerClusterName"])
+        elif options["aclFile"]:
+            log.warning("option aclFile names accounts, and aclEnable is false: requests need no signature; set aclEnable=true")
         if options["tls.server.mode"] != "disabled":
             from rmq_store.broker.secure import Tls  # loads ssl
 
             self._tls = Tls(options.table(), self._front.adopt)
             self._front.tls(self._tls.take, only=options["tls.server.mode"] == "enforcing")
+        elif options["tls.server.certPath"]:
+            log.warning("option tls.server.certPath names a certificate, and tls.server.mode is disabled: connections are "
+                        "plain; set tls.server.mode=enforcing")
 
     def _listen_fast(self) -> None:
         """RocketMQ's second port, which answers all but pulls. A Java slave fetches the topics there."""
-        host, port = _address(self.address, "listen")
+        host, port = listen_address(self.address, "listen")
         try:
             self.fast_address = self._front.listen((host, port - 2), self._fast_answer) if port > 2 else None
         except OSError as error:
@@ -204,7 +218,7 @@ class Broker:
             host = "0.0.0.0"
         return f"{_own_ip()}:{port}" if host.strip("[]") in WILDCARDS else found
 
-    def _make_parts(self, servers: list[tuple[str, int]]) -> None:
+    def _make_parts(self, asked: list[tuple[str, int]]) -> None:
         core = self._core
         changed: Callable[[str], None] = self._changed
         core.topics = Topics(core.store, core.options, changed)
@@ -233,11 +247,11 @@ class Broker:
             transactions.begin()
         self._known = Known(core, self._front)
         core.look = self._known.look
-        following = Following(core, asks=bool(servers)) if core.is_slave else None
+        following = Following(core, asks=bool(asked)) if core.is_slave else None
         if core.is_slave:                   # topics that come from the master
             core.store.topic_table.listeners.append(lambda: changed(""))
-        if servers:
-            self._registration = Registration(core, servers, following.learn if following is not None else None)
+        if asked:
+            self._registration = Registration(core, asked, following.learn if following is not None else None)
 
     def _changed(self, name: str) -> None:
         """A topic or a group came, changed or went."""
@@ -321,13 +335,6 @@ class Broker:
         return f"<Broker {self.store.path!r} at {self.address}{', closed' if self._closed else ''}>"
 
 
-def _address(text: str, what: str) -> tuple[str, int]:
-    host, colon, port = text.rpartition(":") if isinstance(text, str) else ("", "", "")
-    if not colon or not host or not port.isdecimal() or int(port) > 65535:
-        raise ConfigError(f"{what} is {text!r}: give HOST:PORT, as in 127.0.0.1:10911; port 0 chooses a free one")
-    return host.strip("[]"), int(port)
-
-
 def _listen_port(given: Mapping[str, object]) -> int:
     found = given.get("listen_port", given.get("listenPort", 0))
     try:
@@ -336,10 +343,6 @@ def _listen_port(given: Mapping[str, object]) -> int:
     except ValueError:
         pass
     raise ConfigError(f"option listenPort is {found!r}: expected a number from 0 to 65535")
-
-
-def _servers(text: str) -> list[tuple[str, int]]:
-    return [_address(one.strip(), "namesrv") for one in text.split(";") if one.strip()]
 
 
 def _own_ip() -> str:

@@ -3,14 +3,16 @@
 Control plane, the main thread only.
 """
 import argparse
-import datetime
+import contextlib
 import difflib
+import errno
+import json
 import math
 import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from types import MappingProxyType
 from typing import Any
 
 from rmq_store.codec.layout import time_text
@@ -55,25 +57,34 @@ def _name(text: str) -> str:
 PATH, TEXT, NAME = _path, _text, _name
 
 
-def option_arguments(parser: argparse.ArgumentParser, json: bool = True) -> None:
-    """json: with the --json that all commands have but those whose own says more."""
+def option_arguments(parser: argparse.ArgumentParser, json: bool = True, short: bool = False, broker: bool = False) -> None:
+    """json: with the --json that all commands have but those whose own says more. short: with -c, which means --count in some
+    commands. broker: options of a broker too."""
+    pages = "the store or the broker (docs/options.md, docs/broker.md)" if broker else "the store (docs/options.md)"
     parser.add_argument("-o", "--option", action="append", default=[], metavar="NAME=VALUE", dest="options",
-                        help="an option of the store (docs/options.md), by its name or RocketMQ's name; may be repeated")
+                        help=f"an option of {pages}, by its name or RocketMQ's name; may be repeated")
     parser.add_argument("--profile", type=PATH, metavar="NAME", help="a profile, by name (rmqstore config profiles) or by path")
-    parser.add_argument("--config", type=PATH, metavar="FILE", help="a configuration file: TOML, or RocketMQ's broker.conf")
+    parser.add_argument(*("-c",) * short, "--config", type=PATH, metavar="FILE",
+                        help="a configuration file: TOML, or RocketMQ's broker.conf")
     if json:
         parser.add_argument("--json", action="store_true", help="JSON lines instead of text")
     parser.add_argument("-v", "--verbose", action="store_true", help="also log what the store does, to standard error")
 
 
-def keywords(args: argparse.Namespace) -> dict[str, Any]:
-    """The keywords for open out of -o, --profile and --config."""
+def keywords(args: argparse.Namespace, arguments: Mapping[str, str] = MappingProxyType({})) -> dict[str, Any]:
+    """The keywords for open out of -o, --profile and --config. arguments: what a user may take for an option, and the argument
+    of the command that it is."""
+    arguments = {"path": "the directory", **arguments}
     result: dict[str, Any] = {}
     for text in args.options:
         name, equals, value = text.partition("=")
         name = name.strip()
         if not equals or not name:
             raise ConfigError(f"-o {text}: expected NAME=VALUE")
+        if name in arguments:
+            raise ConfigError(f"-o {name}: that is no option, but an argument of the command: give {arguments[name]}")
+        if name.startswith("_") or name in ("cls", "must_exist"):
+            raise ConfigError(f"option {name} is unknown: `rmqstore config options` and docs/options.md list all options")
         if name in result:
             raise ConfigError(f"-o {name} is given twice: give it once")
         result[name] = value
@@ -86,7 +97,7 @@ def keywords(args: argparse.Namespace) -> dict[str, Any]:
     return result
 
 
-@contextmanager
+@contextlib.contextmanager
 def open_store(args: argparse.Namespace, *, create: bool = False, services: bool = False, **more: Any) -> Iterator[Any]:
     """The store that `args` name. Without `create` a path that holds no store is an error, not a new store. Without `services`
     nothing is delivered and nothing is deleted by age while it is open."""
@@ -95,6 +106,28 @@ def open_store(args: argparse.Namespace, *, create: bool = False, services: bool
     given = {**keywords(args), **more}
     with MessageStore.open(args.store, must_exist=not create, _services=services, **given) as store:
         yield store
+
+
+def ready_path(path: str | None) -> None:
+    """Before anything is opened: a file of an earlier run goes, because who waits for it would take it for that of this one.
+    Raises OSError where no file can be made."""
+    if path:
+        place = os.path.dirname(path) or "."
+        if not os.path.isdir(place):
+            raise FileNotFoundError(errno.ENOENT, "the directory of the ready file does not exist: make it first", path)
+        if os.path.isdir(path):
+            raise IsADirectoryError(errno.EISDIR, "the ready file is a directory: give the path of a file", path)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+
+
+def write_ready(path: str | None, content: Mapping[str, object]) -> None:
+    """The ready file, as a whole or not at all. Raises OSError."""
+    if path:
+        whole = f"{path}.{os.getpid()}"
+        with open(whole, "w", encoding="utf-8") as f:
+            json.dump(content, f)
+        os.replace(whole, path)
 
 
 class NothingFound(ConfigError):
@@ -130,6 +163,8 @@ def moment(text: str) -> int:
         return OFFSET(text)
     except argparse.ArgumentTypeError:
         pass
+    import datetime  # most commands take no time
+
     try:
         return round(datetime.datetime.fromisoformat(text).timestamp() * 1000)
     except ValueError:

@@ -115,7 +115,8 @@ def load(name: str) -> Any:
 def build_parser(only: str | None = None) -> argparse.ArgumentParser:
     """The parser of all commands, or of `only` one: a command should not pay for the others. A name that is none: the parser of
     all, without their arguments."""
-    parser = _Parser(prog="rmqstore", description="Work with Apache RocketMQ message stores, without a broker.",
+    parser = _Parser(prog="rmqstore", description="Work with Apache RocketMQ message stores: read, write, check, "
+                     "replicate and serve them.",
                      epilog=epilog(), formatter_class=_Help)
     parser.add_argument("--version", action="version", version=f"rmqstore {VERSION}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=_Parser, prog="rmqstore")

@@ -2,28 +2,22 @@
 import argparse
 import ipaddress
 import json
-import os
 import signal
 import sys
 from collections.abc import Callable
 
+from rmq_store.cli.common import PATH, ready_path, write_ready
 from rmq_store.cli.exits import FINE
 from rmq_store.cli.output import Output
 from rmq_store.namesrv.routes import Routes
+from rmq_store.remoting.client import listen_address, listening
 from rmq_store.remoting.loop import Loop
 
 
-def _address(text: str) -> tuple[str, int]:
-    host, colon, port = text.rpartition(":")
-    if not colon or not host or not port.isdecimal() or int(port) > 65535:
-        raise argparse.ArgumentTypeError(f"{text!r} is not HOST:PORT, as in 127.0.0.1:9876")
-    return host.strip("[]"), int(port)
-
-
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--listen", metavar="HOST:PORT", type=_address, default=("127.0.0.1", 9876),
+    parser.add_argument("--listen", metavar="HOST:PORT", default="127.0.0.1:9876",
                         help="the address to listen on; port 0 chooses a free port (default: 127.0.0.1:9876)")
-    parser.add_argument("--ready-file", metavar="PATH",
+    parser.add_argument("--ready-file", metavar="PATH", type=PATH,
                         help="a file to write when the server accepts: {\"namesrv\": \"HOST:PORT\"}")
     parser.add_argument("--json", action="store_true", help="JSON lines instead of text")
     parser.add_argument("-v", "--verbose", action="store_true", help=argparse.SUPPRESS)
@@ -31,19 +25,17 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, out: Output) -> int:
     routes = Routes()
-    host, port = args.listen
-    loop = Loop(host, port, routes.answer, routes.gone)
+    listen = listen_address(args.listen, "--listen", "127.0.0.1:9876")
+    ready_path(args.ready_file)
+    with listening("--listen", listen):
+        loop = Loop(*listen, routes.answer, routes.gone)
     before = signal.signal(signal.SIGTERM, _stop(loop))
     try:
         host, port = loop.address
         address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         if not ipaddress.ip_address(host).is_loopback:
             print(f"rmqstore namesrv: {address} is not loopback: everybody who reaches it may change routes", file=sys.stderr)
-        if args.ready_file:
-            whole = f"{args.ready_file}.{os.getpid()}"
-            with open(whole, "w", encoding="utf-8") as f:
-                json.dump({"namesrv": address}, f)
-            os.replace(whole, args.ready_file)
+        write_ready(args.ready_file, {"namesrv": address})
         out.say(f"namesrv listens on {address}")
         if out.as_json:
             out.line(json.dumps({"namesrv": address}))

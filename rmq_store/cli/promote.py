@@ -9,13 +9,18 @@ from rmq_store.cli.output import Output
 __all__ = ["arguments", "run"]
 
 
+def _role(text: str) -> str:
+    """Either spelling: ours, or RocketMQ's."""
+    return {"async_master": "master"}.get(text.lower(), text.lower())
+
+
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("store", type=PATH, metavar="DIR", help="directory of the slave; no process may have it open")
-    parser.add_argument("--to", choices=("master", "sync_master"), default="master", help="the role in which you open it next "
-                        "(default: master)")
+    parser.add_argument("--to", type=_role, choices=("master", "sync_master"), default="master", help="the role in which "
+                        "you open it next, or RocketMQ's name of it, ASYNC_MASTER or SYNC_MASTER (default: master)")
     parser.add_argument("--force", action="store_true", help="promote although the old master answers, or although the "
                         "directory does not say that it is a slave's: you make sure that nobody sends to the old master")
-    option_arguments(parser)
+    option_arguments(parser, short=True)
 
 
 def run(args: argparse.Namespace, out: Output) -> int:

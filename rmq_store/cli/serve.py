@@ -1,10 +1,12 @@
 """`rmqstore serve`: a RocketMQ broker over a store, with a name server in the same process. Ends in order on SIGTERM."""
 import argparse
 import json
-import os
 import sys
+from collections.abc import Mapping
+from typing import Any
 
 from rmq_store.broker.serving import Broker
+from rmq_store.cli.common import PATH, keywords, option_arguments, ready_path, write_ready
 from rmq_store.cli.ending import Ending
 from rmq_store.cli.exits import FINE
 from rmq_store.cli.output import Output
@@ -16,27 +18,23 @@ __all__ = ["arguments", "run"]
 LOOPBACK_V6 = bytes(15) + b"\1"
 
 
-def _pair(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals or not name:
-        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE, as in flush_mode=sync")
-    return name, value
+# What a user may take for an option: it is an argument of the command.
+ARGUMENTS = {"listen": "--listen HOST:PORT", "namesrv_listen": "--namesrv-listen HOST:PORT", "namesrv": "--namesrv HOST:PORT",
+             "metrics_listen": "--metrics-listen HOST:PORT", "advertise": "--advertise HOST[:PORT]"}
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("store", metavar="STORE", help="directory of the store; it is made if it does not exist")
-    parser.add_argument("-c", "--config", metavar="FILE", help="a broker.conf, or a TOML file with options")
-    parser.add_argument("-o", "--option", metavar="NAME=VALUE", type=_pair, action="append", default=[],
-                        help="an option of the store or of the broker, by its name here or in RocketMQ; may be repeated")
-    parser.add_argument("--profile", metavar="NAME", help="a profile of options (see `rmqstore config profiles`)")
+    parser.add_argument("store", type=PATH, metavar="STORE", help="directory of the store; it is made if it does not exist")
     parser.add_argument("--listen", metavar="HOST:PORT",
                         help="the address of the broker; port 0 chooses a free port (default: 127.0.0.1, and listenPort of "
                         "the options or 10911)")
     names = parser.add_mutually_exclusive_group()
     names.add_argument("--namesrv-listen", metavar="HOST:PORT",
-                       help="the address of the name server in this process (default: 127.0.0.1:9876)")
+                       help="the address of the name server in this process (default: 127.0.0.1:9876); namesrvAddr of the "
+                       "options then has no effect")
     names.add_argument("--namesrv", metavar="HOST:PORT[;HOST:PORT]",
-                       help="name servers to register with; then this process has no name server of its own")
+                       help="name servers to register with (default: namesrvAddr of the options); then this process has no "
+                       "name server of its own")
     parser.add_argument("--advertise", metavar="HOST[:PORT]", default="",
                         help="the address that routes give to clients (default: the one on which a client reached this "
                         "process)")
@@ -45,36 +43,35 @@ def arguments(parser: argparse.ArgumentParser) -> None:
                         "rmq_store[metrics]")
     parser.add_argument("--watch", action="store_true",
                         help="print a line a second: rates, connections, how far groups are behind, and the p99 of flushes")
-    parser.add_argument("--ready-file", metavar="PATH",
+    parser.add_argument("--ready-file", metavar="PATH", type=PATH,
                         help="a file to write when all listeners accept: {\"listen\": \"HOST:PORT\", \"namesrv\": "
-                        "\"HOST:PORT\", \"metrics\": \"HOST:PORT\"}")
-    parser.add_argument("--json", action="store_true", help="JSON lines instead of text")
-    parser.add_argument("-v", "--verbose", action="store_true", help=argparse.SUPPRESS)
+                        "\"HOST:PORT\", \"metrics\": \"HOST:PORT\", \"ha\": \"HOST:PORT\"}, null for what is not "
+                        "there; a file of an earlier run is removed first")
+    option_arguments(parser, short=True, broker=True)
 
 
-def _listen(args: argparse.Namespace) -> str | None:
-    """None: the configuration file, or an option, names listenPort."""
-    names = {name for name, _ in args.option} | (read_config(args.config).entries.keys() if args.config else set())
-    return args.listen or (None if names & {"listenPort", "listen_port"} else "127.0.0.1:10911")
+def _listeners(args: argparse.Namespace, given: Mapping[str, Any]) -> dict[str, str | None]:
+    """Where the broker listens, and whose name server it uses, out of the command line, the options and the file."""
+    entries = {**(read_config(args.config).entries if args.config else {}), **given}
+    listen = None if entries.keys() & {"listenPort", "listen_port"} else "127.0.0.1:10911"
+    others = args.namesrv if args.namesrv is not None else entries.get("namesrvAddr") or entries.get("namesrv_addr")
+    if args.namesrv_listen is not None:
+        others = ""                 # not a server that the file of another broker names
+    own = args.namesrv_listen or (None if others else "127.0.0.1:9876")
+    return {"listen": args.listen if args.listen is not None else listen, "namesrv_listen": own, "namesrv": others or ""}
 
 
 def run(args: argparse.Namespace, out: Output) -> int:
     with Ending() as ended:
-        own = None if args.namesrv else args.namesrv_listen or "127.0.0.1:9876"
-        more = {"profile": args.profile} if args.profile else {}
-        with Broker.open(args.store, listen=_listen(args), namesrv_listen=own, namesrv=args.namesrv, advertise=args.advertise,
-                         metrics_listen=args.metrics_listen, config=args.config, **more, **dict(args.option)) as broker:
+        given = keywords(args, ARGUMENTS)
+        where = _listeners(args, given)
+        ready_path(args.ready_file)
+        with Broker.open(args.store, advertise=args.advertise, metrics_listen=args.metrics_listen, **where, **given) as broker:
             _warn(broker)
-            ready = {"listen": broker.address, "namesrv": broker.namesrv_address, "metrics": broker.metrics_address}
-            if (ha := broker.store.replication().address) is not None:
-                ready["ha"] = ha
-            if args.ready_file:
-                whole = f"{args.ready_file}.{os.getpid()}"
-                with open(whole, "w", encoding="utf-8") as f:
-                    json.dump(ready, f)
-                os.replace(whole, args.ready_file)
-            where = f", namesrv listens on {broker.namesrv_address}" if broker.namesrv_address else ""
-            out.say(f"broker listens on {broker.address}{where}")
+            ready = {"listen": broker.address, "namesrv": broker.namesrv_address, "metrics": broker.metrics_address,
+                     "ha": broker.store.replication().address}
+            write_ready(args.ready_file, ready)
+            out.say(_words(ready, where["namesrv"]))
             if out.as_json:
                 out.line(json.dumps(ready))
             out.flush()
@@ -82,6 +79,20 @@ def run(args: argparse.Namespace, out: Output) -> int:
                 _watch(broker, out, ended)
             ended.wait()
     return FINE
+
+
+def _words(ready: Mapping[str, str | None], others: str | None) -> str:
+    """What listens where, in one line."""
+    parts = [f"broker listens on {ready['listen']}"]
+    if ready["namesrv"]:
+        parts.append(f"namesrv listens on {ready['namesrv']}")
+    if others:
+        parts.append(f"registers with {others}")
+    if ready["ha"]:
+        parts.append(f"slaves connect to {ready['ha']}")
+    if ready["metrics"]:
+        parts.append(f"status page at http://{ready['metrics']}/")
+    return ", ".join(parts)
 
 
 def _watch(broker: Broker, out: Output, ended: Ending) -> None:

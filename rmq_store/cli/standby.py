@@ -1,13 +1,13 @@
 """`rmqstore follow`: a store that follows a master, as a hot standby. Ends in order on SIGTERM."""
 import argparse
 import json
-import os
 import signal
 import threading
 
-from rmq_store.cli.common import PATH, open_store, option_arguments
+from rmq_store.cli.common import PATH, open_store, option_arguments, ready_path, write_ready
 from rmq_store.cli.exits import CORRUPT, FINE
 from rmq_store.cli.output import Output
+from rmq_store.errors import ConfigError
 
 __all__ = ["arguments", "run"]
 
@@ -21,9 +21,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
                         "groups, "
                         "consumer offsets and delay offsets every ha_metadata_interval_ms (default: copy nothing beside the "
                         "log)")
-    parser.add_argument("--ready-file", metavar="PATH", help="a file to write when the store follows the master: "
-                        "{\"offset\": N}")
-    option_arguments(parser)
+    parser.add_argument("--ready-file", metavar="PATH", type=PATH, help="a file to write when the store follows the "
+                        "master: {\"offset\": N}; a file of an earlier run is removed first")
+    option_arguments(parser, short=True)
 
 
 def run(args: argparse.Namespace, out: Output) -> int:
@@ -31,6 +31,8 @@ def run(args: argparse.Namespace, out: Output) -> int:
     before = signal.signal(signal.SIGTERM, lambda number, frame: ended.set())
     try:
         more = {"ha_master_broker": args.broker} if args.broker else {}
+        _need_slave(args)
+        ready_path(args.ready_file)
         with open_store(args, create=True, services=True, role="slave", ha_master=args.master, **more) as store:
             said = ""
             while not ended.wait(0.05):
@@ -39,11 +41,11 @@ def run(args: argparse.Namespace, out: Output) -> int:
                     continue
                 said = state
                 if state == "follows":
-                    _ready(args.ready_file, store.max_log_offset)
+                    write_ready(args.ready_file, {"offset": store.max_log_offset})
                 if out.as_json:
                     out.line(json.dumps({"kind": "state", "state": state, "offset": store.max_log_offset}))
                 else:
-                    out.say(f"{args.store} {_WORDS[state]} {args.master}; its log ends at offset {store.max_log_offset}")
+                    out.say(f"{args.store} {_WORDS[state].format(args.master)}; its log ends at offset {store.max_log_offset}")
                 out.flush()
                 if state == "refused":
                     return CORRUPT          # the log of the command says why; nothing heals it but a hand
@@ -54,14 +56,18 @@ def run(args: argparse.Namespace, out: Output) -> int:
     return FINE
 
 
-_WORDS = {"waits": "has no connection to", "compares": "compares its log with", "follows": "follows",
-          "refused": "refuses to follow",
-          "stalled": "cannot store what it gets, and tries again, from", "failed": "has failed, and follows no more"}
+def _need_slave(args: argparse.Namespace) -> None:
+    """The command line says the role and the master already. -o may say the same role; another one is a mistake."""
+    for text in list(args.options):
+        name, _, value = text.partition("=")
+        if name.strip() in ("role", "brokerRole", "broker_role"):
+            if value.strip().lower() != "slave":
+                raise ConfigError(f"-o {text}: `rmqstore follow` makes a slave, so leave the option out; `rmqstore promote` "
+                                  "makes a slave a master")
+            args.options.remove(text)
 
 
-def _ready(path: str | None, offset: int) -> None:
-    if path:
-        whole = f"{path}.{os.getpid()}"
-        with open(whole, "w", encoding="utf-8") as f:
-            json.dump({"offset": offset}, f)
-        os.replace(whole, path)
+_WORDS = {"waits": "has no connection to {}", "compares": "compares its log with that of {}", "follows": "follows {}",
+          "refused": "refuses to follow {}",
+          "stalled": "cannot store what it gets from {}, and tries again",
+          "failed": "has failed to store what it got from {}, and does not follow any more"}

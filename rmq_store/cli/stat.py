@@ -22,11 +22,14 @@ from rmq_store.codec.layout import time_text
 from rmq_store.errors import ConfigError, CorruptionError
 from rmq_store.replication.mark import Mark, read_mark
 from rmq_store.services.cleaning.rules import used_percent
+from rmq_store.services.consumer.light_offsets import LMQ_PREFIX
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     store_arguments(parser)
     parser.add_argument("-t", "--topic", type=NAME, help="only the queues of this topic")
+    parser.add_argument("--light-queues", action="store_true", help="a line for each light queue (%%LMQ%%...) too; without it "
+                        "one line sums them up")
     parser.add_argument("-w", "--watch", type=float, metavar="SECONDS", nargs="?", const=1.0,
                         help="print one line every SECONDS (default 1) until Ctrl-C: rates, lag, durations, backlog of groups, "
                         "disk")
@@ -41,7 +44,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
         return _watch(args, out)
     with open_store(args, readonly=True) as store:
         stats = plain(store.stats())
-        queues = [_queue(*row) for row in store._queue_rows(args.topic)]
+        queues, lights = _queues(store, args)
         delays, dispatchers, compactions = store.delay_levels(), store.dispatchers(), _compactions(store, args)
         if args.topic is not None and not queues:
             args.queue = None
@@ -54,6 +57,8 @@ def run(args: argparse.Namespace, out: Output) -> int:
             out.record({"kind": "role", **mark._asdict()})
         for queue in queues:
             out.record({"kind": "queue", **queue})
+        if lights["queues"]:
+            out.record({"kind": "light_queues", **lights})
         for level in delays:
             out.record({"kind": "delay_level", **level._asdict()})
         for one in dispatchers:
@@ -79,6 +84,9 @@ def run(args: argparse.Namespace, out: Output) -> int:
             out.table(("topic", "queue", "min", "max", "messages", "oldest"), [
                 (q["topic"], q["queue_id"], q["min_offset"], q["max_offset"], q["messages"],
                  "" if q["earliest_time"] is None else time_text(q["earliest_time"])) for q in queues])
+        if lights["queues"]:
+            out.line()
+            out.line(f"light queues: {lights['queues']:,}, with {lights['messages']:,} messages; --light-queues lists them")
         if delays:
             out.line()
             out.table(("delay level", "seconds", "delivered", "waiting"), [
@@ -179,6 +187,14 @@ def _look(args: argparse.Namespace) -> dict[str, float]:
                 "messages": sum(high for _, _, _, high in rows), "queues": len(rows),
                 "log_files": store.stats()["log_files"], "waiting": sum(x.behind for x in store.lag(topic=args.topic)),
                 "disk_pct": used_percent(store.path)}
+
+
+def _queues(store: Any, args: argparse.Namespace) -> tuple[list[dict[str, Any]], dict[str, int]]:
+    """The queues that have a line, and the sum of the light queues that have none."""
+    rows = [_queue(*row) for row in store._queue_rows(args.topic)]
+    light = [] if args.light_queues or args.topic else [row for row in rows if row["topic"].startswith(LMQ_PREFIX)]
+    shown = [row for row in rows if not row["topic"].startswith(LMQ_PREFIX)] if light else rows
+    return shown, {"queues": len(light), "messages": sum(row["messages"] for row in light)}
 
 
 def _queue(topic: str, queue_id: int, low: int, high: int, earliest: int) -> dict[str, Any]:

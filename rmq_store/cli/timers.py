@@ -23,9 +23,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
         return _recall(args, out)
     count = 0
     with open_store(args, readonly=True) as store:
-        for timer in store.timers():
-            if args.topic not in (None, timer.topic):
-                continue
+        for timer in store.timers(topic=args.topic):
             count += 1
             if out.as_json:
                 out.record({"kind": "timer", **timer._asdict()})

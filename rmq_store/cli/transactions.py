@@ -28,7 +28,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
     if args.commit or args.rollback:
         return _decide(args, out)
     with open_store(args, readonly=True) as store:
-        rows = [row for row in store.transactions() if args.group in (None, row.group)]
+        rows = store.transactions(group=args.group)
     for row in rows:
         _show(out, row)
     out.say("1 transaction is pending" if len(rows) == 1 else f"{len(rows)} transactions are pending")

@@ -15,7 +15,7 @@ from typing import Any
 from rmq_store.codec._properties import decode_properties, encode_properties
 from rmq_store.codec.delay import TIMER_NAMES, with_delay_level
 from rmq_store.codec.layout import Compat
-from rmq_store.errors import MessageIllegal, WheelTimerMsgIllegal, WheelTimerNotEnable, exceeds
+from rmq_store.errors import MessageIllegal, PutError, WheelTimerMsgIllegal, WheelTimerNotEnable, exceeds
 from rmq_store.fields import NamedTuple
 
 __all__ = ["BROKER_NAME", "RECALL_BODY", "RECALL_TAG", "TIMER_NAMES", "TIMER_TOPIC", "Recall", "delete_key", "recall_handle",
@@ -91,7 +91,7 @@ def _with_time(properties: Mapping[str, str] | bytes | None, deliver_at: object,
 def timed_messages(messages: Iterable[Any], properties: Mapping[str, str] | bytes | None, deliver_at: object,
                    delay: object) -> list[Any]:
     """The messages of a put_many, each with its time of delivery among its properties. Raises MessageIllegal."""
-    found = []
+    found: list[Any] = []
     begin, numbers = os.urandom(12).hex().upper(), itertools.count()       # a random number for each takes its time
     for message in messages:
         own: dict[str, Any] = {"body": message}
@@ -101,8 +101,12 @@ def timed_messages(messages: Iterable[Any], properties: Mapping[str, str] | byte
         if "deliver_at" in own or "delay" in own:       # its own goes before the common one, of whatever kind
             at, after = own.pop("deliver_at", None), own.pop("delay", None)
         if at is not None or after is not None:
-            own["properties"] = _with_time(own.get("properties", properties), at, after,
-                                           lambda: f"{begin}{next(numbers) & 0xFFFFFFFF:08X}")
+            try:
+                own["properties"] = _with_time(own.get("properties", properties), at, after,
+                                               lambda: f"{begin}{next(numbers) & 0xFFFFFFFF:08X}")
+            except PutError as error:
+                error._name_message(len(found))
+                raise
         found.append(message if own.keys() == {"body"} and own["body"] is message else own)
     return found
 

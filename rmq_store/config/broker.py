@@ -72,6 +72,12 @@ _NAMES = """
 """
 
 BROKER_ONLY = frozenset(_NAMES.split())
+_SNAKES = frozenset(name.replace(".", "").lower() for name in BROKER_ONLY)
 
 # Widely copied into configurations, and read by no RocketMQ: the directories always lie under the root.
 NEVER_READ = frozenset({"storePathConsumeQueue", "storePathIndex", "storeCheckpoint", "abortFile", "brokerConfigPaths"})
+
+
+def is_broker_only(name: str) -> bool:
+    """Whether it is a name of the broker's, in RocketMQ's spelling or, as in a TOML file, in snake_case."""
+    return name in BROKER_ONLY or (name.islower() and name.replace("_", "") in _SNAKES)

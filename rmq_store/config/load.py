@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rmq_store.config import sources, values
-from rmq_store.config.broker import BROKER_ONLY, NEVER_READ
+from rmq_store.config.broker import BROKER_ONLY, NEVER_READ, is_broker_only
 from rmq_store.config.options import BY_NAME, BY_UPSTREAM, INT_MAX, OPTIONS, Option
 from rmq_store.config.sources import ENVIRONMENT, Source
 from rmq_store.config.upstream import NO_EFFECT, NOT_SUPPORTED
@@ -151,7 +151,7 @@ def _named(source: Source, path: object) -> dict[str, tuple[str, Any]]:
             _not_supported(key, value, source)
         elif key in NO_EFFECT:
             no_effect += _without_effect(key, value, path, source)
-        elif key in BROKER_ONLY or key in NEVER_READ:
+        elif is_broker_only(key) or key in NEVER_READ:
             ignored.append(key)
         else:
             _unknown(key, source, ignored)
@@ -196,7 +196,8 @@ def _convert(option: Option, key: str, value: object, source: Source) -> object:
         text = str(value).strip().lower()
         if text in translation:
             return translation[text]
-        raise ValueError("expected " + " or ".join(t.upper() if "_" in t else t for t in translation))
+        enum = any("_" in name for name in translation)     # of Java, in capitals; else true and false
+        raise ValueError("expected " + " or ".join(name.upper() if enum else name for name in translation))
     except ValueError as error:
         alias = "" if key == option.name else f" (our {option.name})"
         raise ConfigError(f"option {_spelt(key, source)}{alias} is {value!r}: {error}{_where(source)}") from None

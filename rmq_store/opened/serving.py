@@ -133,11 +133,11 @@ class StoreServes(StoreTimers):
         self._check_open()
         return Transaction(self, self._transactions, self._transactions.of_id(self, id))
 
-    def transactions(self) -> list[PendingTransaction]:
-        """Returns the transactions that are not decided, oldest half message first: list of PendingTransaction. Works on a
-        read-only store too. Thread-safety: any."""
+    def transactions(self, *, group: str | None = None) -> list[PendingTransaction]:
+        """Returns the transactions that are not decided, oldest half message first: list of PendingTransaction. group: only
+        those of this producer group. Works on a read-only store too. Thread-safety: any."""
         self._check_open()
-        return self._transactions.listed(self)
+        return [row for row in self._transactions.listed(self) if group in (None, row.group)]
 
     def on_check(self, group: str, callback: Check | None) -> None:
         """Sets the callback of a producer group: callback(transaction) returns "commit", "rollback", or "unknown" (or None).

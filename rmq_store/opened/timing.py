@@ -22,16 +22,18 @@ class StoreTimers(StoreHooks):
     _timer: TimerService | None = None
     _timer_serves: bool = True      # else a tool has the store open, and delivers nothing
 
-    def timers(self) -> Iterator[PendingTimer]:
-        """Yields the timer messages that wait: (topic, queue_id, deliver_ms, offset, queue_offset, size, handle). Messages
-        that a recall takes back are left out. Where another process delivers, those it delivered in the last second are still
-        among them. Reads the files of the timer and each message. Thread-safety: any. RocketMQ: TimerWheel, TimerLog."""
+    def timers(self, *, topic: str | None = None) -> Iterator[PendingTimer]:
+        """Yields the timer messages that wait: (topic, queue_id, deliver_ms, offset, queue_offset, size, handle). topic: only
+        the messages for this topic. Messages that a recall takes back are left out. Where another process delivers, those it
+        delivered in the last second are still among them. Reads the files of the timer and each message. Thread-safety: any.
+        RocketMQ: TimerWheel, TimerLog."""
         self._check_open()
         if not self.readonly:
             self._wait_dispatched(None)     # what was put before waits in its queue by then
         service = self._timer
         read_ms = load_check(self.path)[0] if service is None else service.wheel.position()[0]
-        return pending_timers(self, read_ms)
+        found = pending_timers(self, read_ms)
+        return found if topic is None else (timer for timer in found if timer.topic == topic)
 
     def recall(self, handle: str) -> "PutResult":
         """Takes a timer message back before it is delivered. Returns the PutResult of the message that does it.

@@ -159,8 +159,11 @@ class Metadata:
         try:
             return self._ask(code)
         except NoAnswer as error:
-            if code in OPTIONAL or error.code == NOT_SUPPORTED:
+            if code in OPTIONAL:
                 return None
+            if error.code == NOT_SUPPORTED:     # a name server, or another port of the master
+                raise OSError(f"it does not know request {code}, which every broker knows: give HOST:PORT of the master's "
+                              "broker (ha_master_broker, --broker)") from None
             raise
 
     def _apply(self, take: Take, body: bytes) -> None:
@@ -177,8 +180,9 @@ class Metadata:
         if code in FAST and self._fast is not None:
             try:
                 return self._fast.ask(code).body
-            except NoAnswer:
-                raise
+            except NoAnswer as error:
+                if error.code != NOT_SUPPORTED:     # else another service of RocketMQ's may listen there
+                    raise
             except OSError:             # nobody listens there, or something else does
                 pass
         return self._client.ask(code).body

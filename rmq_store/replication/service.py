@@ -108,7 +108,10 @@ class Replication:
         """The store has this object before its threads run, so that an open that is interrupted here can end them. later: a
         slave waits for `follow`. Raises OSError if the address cannot be had."""
         if options.ha_listen is not None:       # a slave has slaves as well: what it has appended, it sends
-            self.master = Master(store, options)
+            from rmq_store.remoting.client import listen_address, listening  # sockets, which most stores never need
+
+            with listening("ha_listen", listen_address(options.ha_listen, "ha_listen", "127.0.0.1:10912")):
+                self.master = Master(store, options)
             emit(Event.REPLICATION_LISTENS, path=store.path, address=self.master.address)
         if options.role == "slave":
             self._anew = QueuesAnew(store)
@@ -249,6 +252,9 @@ def _lost(path: str, error: int, a: int, b: int, peer: str) -> None:
         if b:
             reason += (" before it sent anything, as it does if its log ends before the place that this slave asks for, or "
                        "begins behind it: see the log of the master")
+        host = peer.rpartition(":")[0]
+        if error == errno.EHOSTUNREACH and "[" not in host and any(map(str.isalpha, host)):     # also of a failed look-up
+            reason += ", or no such name"
         emit(Event.MASTER_LOST, path=path, peer=peer, offset=a, reason=reason)
 
 
@@ -285,7 +291,7 @@ _SAY: dict[int, Callable[[str, int, int, int, str], None]] = {
     _FOLLOWS: lambda path, error, a, b, peer: emit(Event.MASTER_FOLLOWED, path=path, peer=peer, offset=a),
     _LOST: _lost,
     _PARTED: _differs("the logs part at offset %(a)d; this one ends at %(b)d, and nothing of it is cut: move this store away, "
-                      "and make the slave anew from a backup of the master"),
+                      "and make the slave anew from a backup of the master (`rmqstore backup`, `rmqstore restore`)"),
     _SHORT: _differs("the master's log ends at offset %(a)d, and this one at %(b)d: it is not this store's master, or it has "
                      "lost messages"),
     _WRONG: _wrong,

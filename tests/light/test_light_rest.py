@@ -8,6 +8,7 @@ import pytest
 
 from rmq_store import MessageStore, verify
 from rmq_store.bench.children import in_child
+from rmq_store.cli.main import main
 from rmq_store.queues.consumequeue._owner import QueueTableOwner
 from rmq_store.queues.consumequeue.loader import load_queues
 
@@ -193,3 +194,21 @@ def test_100000_light_queues_at_rest(tmp_path, capsys):
     assert row["queues"] == 100_000 and json.loads(out.read_text())["rows"] == [row]
     assert row["opened"]["bytes"] <= 200 and row["made"]["bytes"] <= 200, row
     assert row["opened"]["descriptors"] <= IDLE and row["made"]["descriptors"] <= IDLE, row
+
+
+def test_stat_sums_light_queues_up(tmp_path, capsys):
+    path = str(tmp_path / "s")
+    with MessageStore.open(path, **OPTIONS) as store:
+        for n in range(5):
+            store.put("T", b"x", light_queues=[f"%LMQ%a{n}", "%LMQ%all"])
+    assert main(["stat", path]) == 0
+    said = capsys.readouterr().out
+    assert "light queues: 6, with 10 messages; --light-queues lists them" in said and "%LMQ%" not in said
+    assert main(["stat", path, "--light-queues"]) == 0
+    said = capsys.readouterr().out
+    assert "light queues: " not in said and said.count("%LMQ%a") == 6
+    assert main(["stat", path, "-t", "%LMQ%all"]) == 0 and "%LMQ%all" in capsys.readouterr().out
+    assert main(["stat", path, "--json"]) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [row for row in rows if row["kind"] == "light_queues"] == [{"kind": "light_queues", "queues": 6, "messages": 10}]
+    assert [row["topic"] for row in rows if row["kind"] == "queue"] == ["T"]

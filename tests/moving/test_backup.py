@@ -182,9 +182,11 @@ def test_queues_whose_messages_are_all_deleted_keep_their_offsets(tmp_path):
 def test_an_empty_store_and_one_that_is_exactly_full(tmp_path):
     with MessageStore.open(tmp_path / "empty", **SMALL) as store:
         assert store.backup(tmp_path / "b").end == 0
-    restore(tmp_path / "b", tmp_path / "r")
-    with MessageStore.open(tmp_path / "r", **SMALL) as store:
-        assert store.put("T", b"x").queue_offset == 0
+    backup(tmp_path / "empty", tmp_path / "c")         # of the closed store: its log has no file
+    for made, target in (("b", "r"), ("c", "q")):
+        restore(tmp_path / made, tmp_path / target)
+        with MessageStore.open(tmp_path / target, **SMALL) as store:
+            assert store.put("T", b"x").queue_offset == 0
 
 
 # ---- the next one

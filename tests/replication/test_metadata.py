@@ -104,6 +104,15 @@ def test_another_service_at_the_port_two_below(tmp_path: Path) -> None:
     pytest.fail("no port whose neighbour is free")
 
 
+def test_a_name_server_is_no_broker(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """It answers every such request with "not supported", and the slave took that for a master that has nothing."""
+    with leader(tmp_path / "m") as m, MessageStore.open(tmp_path / "s", role="slave", ha_master=m.store.replication().address,
+                                                        ha_master_broker=m.namesrv_address, **SMALL) as s:
+        until(lambda: any(record.event == Event.METADATA_FAILED.name for record in caplog.records), 20_000)
+        assert "it does not know request 21, which every broker knows: give HOST:PORT of the master's broker" in caplog.text
+        assert s.replication().copied_ms is None
+
+
 def test_a_promoted_slave_delivers_no_delayed_message_again(tmp_path: Path) -> None:
     """Nor a timer message: what the master had delivered is delivered, what waited there is delivered here."""
     with leader(tmp_path / "m", delay_levels="1s 1h", delay_offset_flush_interval_ms=1000) as m, \

@@ -214,7 +214,7 @@ def test_options_of_a_slave(tmp_path: Path) -> None:
     assert not (tmp_path / "none").exists()
     with pytest.raises(ConfigError, match="brokerId is 0"):
         Broker.open(tmp_path / "a", brokerRole="SLAVE", haMasterAddress="127.0.0.1:1", **SMALL)
-    with pytest.raises(ConfigError, match="nobody tells its master"):
+    with pytest.raises(ConfigError, match="no option names its master"):
         Broker.open(tmp_path / "b", brokerRole="SLAVE", brokerId=1, **SMALL)
     with Broker.open(tmp_path / "c", brokerId=5, **SMALL) as broker, Peer(broker.namesrv_address) as names:
         table = json.loads(names.ask(106).body)["brokerAddrTable"]

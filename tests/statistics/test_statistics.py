@@ -258,7 +258,8 @@ def test_metrics_text(store):
     where = f'path="{store.path}"'
     assert values[f"rmq_store_puts_total{{{where}}}"] == "20.0"
     assert values[f'rocketmq_messages_in_total{{{where},topic="A"}}'] == "15.0"
-    assert float(values[f'rocketmq_storage_size{{{where},storage_type="commitlog"}}']) == store.stats()["wrote"]
+    disk = f'{where},storage_medium="disk",storage_type="local"'
+    assert float(values[f"rocketmq_storage_size{{{disk}}}"]) == store.stats()["wrote"]
     assert values[f"rocketmq_storage_dispatch_behind_bytes{{{where}}}"] == "0.0"
     assert float(values[f"rmq_store_pool_free_bytes{{{where}}}"]) == store.stats()["pool_bytes"]      # all is committed
     sample = {frozenset(re.findall(r'(\w+)="', name)) | {name.split("{")[0]}: value for name, value in values.items()

@@ -1,4 +1,6 @@
 """Every limit is checked before the first byte is placed: a typed error names thing, value and cure, and nothing is stored."""
+import pickle
+
 import pytest
 
 from rmq_store import MessageStore, errors
@@ -74,6 +76,16 @@ def test_put_many_refuses_all_or_nothing(store):
         store.put_many("T", [{"body": b"a", "bogus": 1}])
     assert store.stats()["wrote"] == 0
     assert store.put_many("T", []).count == 0
+
+
+@pytest.mark.parametrize("bad", [
+    {"tags": "a\x01b"}, {"keys": "a\x02"}, {"keys": 5}, {"properties": {"k": "v" * 40_000}}, {"flag": "q"}, {"delay": "q"},
+    {"properties": {"DELAY": "99x"}}, {"properties": 5}, {"light_queues": ["%LMQ%a"]}, {"bogus": 1}, {"body": "text"}])
+def test_put_many_says_which_message_is_wrong(store, bad):
+    with pytest.raises(errors.PutError, match="message 1") as caught:
+        store.put_many("T", [b"a", {"body": b"x"} | bad, b"c"])
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
+    assert store.stats()["wrote"] == 0
 
 
 def test_a_record_must_fit_a_file(tmp_path):

@@ -127,6 +127,7 @@ def test_the_list_leaves_out_what_is_delivered_or_recalled(tmp_path):
         s.recall(handles[1])
         s.wait_dispatched(60)
         assert [t.deliver_ms for t in s.timers()] == [NOW + 2000, NOW + 4000, NOW + 5000]
+        assert len(list(s.timers(topic="T"))) == 3 and list(s.timers(topic="U")) == []
         taken(s, 5)
         clock.set(NOW + 2000)
         assert bodies(s, "T", 1) == [b"0"]
@@ -158,7 +159,7 @@ def test_asyncio(tmp_path):
             put = await s.put("T", b"x", deliver_at=datetime.datetime.now(datetime.UTC) + datetime.timedelta(hours=1))
             await s.put_many("T", [b"y"], delay=3600)
             s.store.wait_dispatched(60)
-            assert len(await s.timers()) == 2
+            assert len(await s.timers()) == 2 and await s.timers(topic="U") == []
             await s.recall(await s.recall_handle(put.offset))
             s.store.wait_dispatched(60)
             assert len(await s.timers()) == 1

@@ -22,7 +22,8 @@ def run(path, body):
 def test_the_block_decides(tmp_path):
     async def body(store):
         async with store.transaction("T", b"1", group="P") as t:
-            assert t.state == "pending" and [p.id for p in await store.transactions()] == [t.id]
+            assert t.state == "pending" and [p.id for p in await store.transactions(group="P")] == [t.id]
+            assert await store.transactions(group="Q") == []
         assert t.state == "committed" and t.transaction.topic == "T"
         with pytest.raises(KeyError):
             async with store.transaction("T", b"2", group="P") as t:

@@ -34,7 +34,8 @@ def test_commit_and_rollback(tmp_path, mode):
             raise ZeroDivisionError
         third = store.prepare("T", bytearray(b"three"), group="P", flag=7, born_timestamp=12345, reconsume_times=2)
         assert (first.state, second.state, third.state) == ("committed", "rolled back", "pending")
-        assert [p.id for p in store.transactions()] == [third.id]
+        assert [p.id for p in store.transactions()] == [third.id] == [p.id for p in store.transactions(group="P")]
+        assert store.transactions(group="Q") == []
         third.commit(wait=True)
         assert bodies(store, "T") == [b"one", b"three"] and store.transactions() == []
         message, other = store.scan("T")

@@ -20,6 +20,10 @@ cdef struct MixedTurn:
     int64_t done
     int64_t store_timestamp     # of the last one
 
+# What message i of a put_many has, of its own or of the keywords of all.
+cdef dict own_of(dict common, object message, Py_ssize_t i)
+cdef object names_of(object light_queues)
+
 
 cdef class Mixed:
     cdef Each *each

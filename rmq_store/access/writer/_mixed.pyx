@@ -4,6 +4,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free
 
+from rmq_store.access.writer._arguments cimport joined_keys
 from rmq_store.access.writer._delays cimport delay_asked
 from rmq_store.access.writer._light cimport LightPut, light_append
 from rmq_store.access.writer._put cimport (GIL_RELEASE_BYTES_MIN, StorePut, Topic, Turn, asks_to_wait, place_locked)
@@ -41,6 +42,28 @@ cdef int _place_mixed(Log *log, Turn *t, int64_t now) noexcept nogil:
         room -= e.args.size
         m.done += 1
     return APPEND_OK
+
+
+cdef dict own_of(dict common, object message, Py_ssize_t i):
+    # What message i of a put_many has, of its own or of the keywords.
+    own = dict(common)
+    if isinstance(message, (bytes, bytearray, memoryview)) or not hasattr(message, "keys"):
+        own["body"] = message
+        return own
+    unknown = set(message) - {"body", *common}
+    if unknown or "body" not in message:
+        raise errors.MessageIllegal(f"message {i} has {', '.join(sorted(map(repr, unknown))) or 'no body'}: give "
+                                    "body and any of tags, keys, properties, flag, light_queues")
+    own.update(message)
+    own["light_queues"] = names_of(own["light_queues"])
+    if own["keys"] is not None:
+        own["keys"] = joined_keys(own["keys"])
+    return own
+
+
+cdef object names_of(object light_queues):
+    # An iterator gives its names once, and they are looked at twice.
+    return list(light_queues) if hasattr(light_queues, "__next__") else light_queues
 
 
 @cython.final

@@ -2,6 +2,7 @@
 from libc.stdint cimport int64_t
 
 from rmq_store.access.writer._put cimport StorePut
+from rmq_store.codec._record cimport RecordArgs
 
 cdef struct Piece               # private to the room: one message of a batch
 
@@ -17,5 +18,6 @@ cdef class PutManyResult:
 
 cdef class StorePutMany(StorePut):
     cdef object _finish_many(self, PutManyResult r, int wants)
+    cdef int64_t _largest(self, RecordArgs *a, list bodies) except -1
     cdef object _element(self, Piece *p, object element, object topic, bytes common)
     cdef object _ask(self, what, tuple arguments)

@@ -14,7 +14,7 @@ from rmq_store.access.writer._arguments cimport (ARGUMENTS, arguments_method, ar
 from rmq_store.access.writer._delays cimport delay_asked
 from rmq_store.access.writer._future cimport future_new
 from rmq_store.access.writer._light cimport NUMBER_SIZE_MAX, LightPut, LightQueues, light_append
-from rmq_store.access.writer._mixed cimport Mixed, MixedTurn
+from rmq_store.access.writer._mixed cimport Mixed, MixedTurn, names_of, own_of
 from rmq_store.access.writer._put cimport (GIL_RELEASE_BYTES_MIN, PutResult, StorePut, Topic, Turn, asks_to_wait,
                                            place_locked, wants_of)
 from rmq_store.codec._layout cimport FLAG_TRANSACTION
@@ -175,11 +175,6 @@ cdef int _place_batch(Log *log, Turn *t, int64_t now) noexcept nogil:
     return status
 
 
-cdef object _names(object light_queues):
-    # An iterator gives its names once, and they are looked at twice.
-    return list(light_queues) if hasattr(light_queues, "__next__") else light_queues
-
-
 cdef int _tell_stored(StorePut store, error, PutManyResult r, Py_ssize_t n) except -1:
     # What is in the log stays, whatever came then. Whoever puts all of it again would have it twice.
     if r.count > 0:
@@ -239,7 +234,7 @@ cdef class StorePutMany(StorePut):
         cdef Queue *q
         cdef PutManyResult r
         cdef Many many
-        cdef Py_ssize_t i, n, size, largest = 0
+        cdef Py_ssize_t i, n, largest
         cdef int wants
         cdef bint bare
         self._enter()
@@ -269,16 +264,7 @@ cdef class StorePutMany(StorePut):
         q = self._queue(t, queue_id)
         a.topic, a.topic_size, a.queue_id = t.text, t.size, q.queue_id
         self._arguments(&a, flag, sys_flag, born_timestamp, born_host, _ZERO, _ZERO)
-        for i in range(n):
-            size = PyBytes_GET_SIZE(bodies[i])
-            if size > self.body_size_max:
-                self._failed(errors.MessageIllegal(errors.exceeds(f"body size of message {i}", f"{size} bytes",
-                                                                  self.body_size_max, _SPLIT)))
-            if size > largest:
-                largest = size
-            a.body_size = <int32_t> size
-            record_prepare(&a)
-            self._check_size(&a)
+        largest = self._largest(&a, bodies)
         r = PutManyResult.__new__(PutManyResult)
         r.host = self.host
         r.places = <int64_t *> malloc(n * 2 * sizeof(int64_t) + 1)
@@ -301,6 +287,24 @@ cdef class StorePutMany(StorePut):
             r.store_timestamp = out.store_timestamp
         return self._finish_many(r, wants)
 
+    cdef int64_t _largest(self, RecordArgs *a, list bodies) except -1:
+        # The size of the largest body. Every one is checked.
+        cdef int64_t i = 0, size, largest = 0
+        try:
+            for i in range(len(bodies)):
+                size = PyBytes_GET_SIZE(bodies[i])
+                if size > self.body_size_max:
+                    self._failed(errors.MessageIllegal(errors.exceeds("body size", f"{size} bytes", self.body_size_max,
+                                                                      _SPLIT)))
+                largest = max(largest, size)
+                a.body_size = <int32_t> size
+                record_prepare(a)
+                self._check_size(a)
+        except errors.PutError as error:
+            error._name_message(i)
+            raise
+        return largest
+
     cdef object _finish_many(self, PutManyResult r, int wants):
         r.code = _OK
         if r.count > 0 and wants:
@@ -317,22 +321,13 @@ cdef class StorePutMany(StorePut):
         cdef Mixed mixed = Mixed(n)
         cdef MixedTurn turn
         cdef int wants
-        common = {"tags": tags, "keys": keys, "properties": properties, "flag": flag, "light_queues": _names(light_queues)}
+        common = {"tags": tags, "keys": keys, "properties": properties, "flag": flag, "light_queues": names_of(light_queues)}
         for i in range(n):
-            message = messages[i]
-            own = dict(common)
-            if isinstance(message, (bytes, bytearray, memoryview)) or not hasattr(message, "keys"):
-                own["body"] = message
-            else:
-                unknown = set(message) - {"body", *common}
-                if unknown or "body" not in message:
-                    raise errors.MessageIllegal(f"message {i} has {', '.join(sorted(map(repr, unknown))) or 'no body'}: give "
-                                                "body and any of tags, keys, properties, flag, light_queues")
-                own.update(message)
-                own["light_queues"] = _names(own["light_queues"])
-                if own["keys"] is not None:
-                    own["keys"] = joined_keys(own["keys"])
-            mixed.add(self, topic, queue_id, own, sys_flag, born_timestamp, born_host)
+            try:
+                mixed.add(self, topic, queue_id, own_of(common, messages[i], i), sys_flag, born_timestamp, born_host)
+            except errors.PutError as error:
+                error._name_message(i)
+                raise
         wants = wants_of(self, wait, mixed.wants)
         r.host = self.host
         r.places = <int64_t *> malloc(n * 2 * sizeof(int64_t) + 1)

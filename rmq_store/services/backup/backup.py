@@ -358,6 +358,7 @@ def _restore(io: IoTable, files: ControlFiles, info: BackupInfo, partial: str, p
 
     listed = read_list(info.path)["files"]
     newest = max((n for n in listed if n.startswith("commitlog/")), default=None)
+    files.make_dirs(os.path.join(partial, "commitlog"))     # a store has it, whether its log has a file or not
     for each, about in sorted(listed.items()):
         path = os.path.join(partial, each)
         os.makedirs(os.path.dirname(path), exist_ok=True)

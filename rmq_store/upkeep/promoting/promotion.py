@@ -16,10 +16,11 @@ from typing import Any, NamedTuple
 from rmq_store.base.io._io import IoTable
 from rmq_store.base.io.files import ControlFiles, open_regular
 from rmq_store.codec.delay import SCHEDULE_TOPIC
+from rmq_store.config.load import resolve
 from rmq_store.errors import MasterAlive, NotASlave, StoreLocked, StoreStateError, illegal
 from rmq_store.events import Event, emit
 from rmq_store.log.recovery import lockfile
-from rmq_store.log.recovery.places import root_of
+from rmq_store.log.recovery.places import Places, need_store, root_of
 from rmq_store.log.recovery.salvage import keep
 from rmq_store.remoting.client import split_address
 from rmq_store.replication.mark import Mark, read_mark, write_mark
@@ -70,6 +71,9 @@ def promote(path: str | bytes | os.PathLike[Any], *, to: str = "master", force: 
     if not os.path.isdir(root):
         raise FileNotFoundError(2, "not a message store: the directory does not exist (is its disk mounted?)", root)
     mark = read_mark(root)
+    if mark is None:
+        more = {name: value for name, value in options.items() if name not in ("profile", "config")}
+        need_store(Places(root, resolve(options.get("profile"), more, root, config=options.get("config"))))
     if lockfile.in_use(root):
         locked = StoreLocked(root, lockfile.holder(os.path.join(root, "lock")))
         locked.add_note("a slave that `rmqstore follow` or `rmqstore serve` has open cannot become a master: stop that "
