@@ -69,6 +69,7 @@ def test_what_a_pull_commits_needs_no_python(tmp_path):
     with Broker.open(tmp_path / "s", profile="test") as broker, Peer(broker.address) as peer:
         consuming(peer)
         broker.store.offsets.commit("G", "T", 1, 0)
+        assert broker.store.wait_dispatched(20)
         for offset in (1, 2):
             assert peer.pull(queue=1, bits=1, commitOffset=offset).code == 0
             until(lambda: broker.store.offsets.query("G", "T", 1) == offset)    # the answer goes out first  # noqa: B023
