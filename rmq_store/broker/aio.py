@@ -1,9 +1,9 @@
 """AsyncBroker: a broker that an event loop opens and closes without being held up."""
-import asyncio
 import os
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from rmq_store.access.waiting.own_thread import in_own_thread
 from rmq_store.aio.store import AsyncMessageStore
 from rmq_store.broker.serving import Broker
 
@@ -25,8 +25,11 @@ class AsyncBroker:
 
     @classmethod
     async def open(cls, path: str | bytes | os.PathLike[Any], **options: Any) -> "AsyncBroker":
-        """As Broker.open, with the same arguments and errors, in another thread."""
-        return cls(await asyncio.to_thread(Broker.open, path, **options))
+        """As Broker.open, with the same arguments and errors, in a thread of its own. If the task is cancelled, the broker
+        closes as soon as it is open. With signals=True the store opens in this thread, which must be the main thread."""
+        if options.get("signals"):
+            return cls(Broker.open(path, **options))
+        return cls(await in_own_thread(lambda: Broker.open(path, **options), lambda broker: broker.close()))
 
     @property
     def address(self) -> str:
@@ -53,8 +56,8 @@ class AsyncBroker:
         return self.broker.figures()
 
     async def close(self) -> None:
-        """As Broker.close, in another thread."""
-        await asyncio.to_thread(self.broker.close)
+        """As Broker.close, in a thread of its own."""
+        await in_own_thread(self.broker.close)
 
     async def __aenter__(self) -> "AsyncBroker":
         return self

@@ -1,14 +1,16 @@
 """What `rmqstore serve`, `namesrv`, `follow` and `promote` refuse: the line names the option, the value and the cure, and
 nothing is made before it."""
+import asyncio
 import json
 import signal
 import socket
 import subprocess
 import sys
+import threading
 
 import pytest
 
-from rmq_store import AsyncBroker, Broker, MessageStore, errors, promote
+from rmq_store import AsyncBroker, AsyncMessageStore, Broker, MessageStore, errors, promote
 from rmq_store.cli.main import main
 from rmq_store.remoting.client import advertise_text, listen_address, servers
 
@@ -135,14 +137,41 @@ def test_promote_takes_rocketmqs_names_and_says_when_there_is_no_store(tmp_path,
     assert list((tmp_path / "empty").iterdir()) == []
 
 
+async def _cancelled(path, monkeypatch):
+    begun, may = threading.Event(), threading.Event()
+    real = Broker.open
+
+    def slow(*arguments, **options):
+        begun.set()
+        may.wait(60)
+        return real(*arguments, **options)
+
+    monkeypatch.setattr(Broker, "open", slow)
+    task = asyncio.create_task(AsyncBroker.open(path, profile="test"))
+    while not begun.is_set():
+        await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    closed = threading.Event()
+    close = Broker.close
+    monkeypatch.setattr(Broker, "close", lambda broker: (close(broker), closed.set())[0])
+    may.set()
+    assert closed.wait(60)
+    await AsyncMessageStore(MessageStore.open(path, profile="test")).close()      # nobody holds it
+
+
+def test_an_open_that_is_cancelled_leaves_no_broker(tmp_path, monkeypatch):
+    """It went on serving, and held the store, with nobody to close it."""
+    asyncio.run(_cancelled(tmp_path / "s", monkeypatch))
+
+
 async def _attributes(path):
     async with await AsyncBroker.open(path, profile="test", metrics_listen="127.0.0.1:0") as broker:
         return broker.metrics_address, broker.acl_enabled, broker.figures().look().connections
 
 
 def test_an_async_broker_has_what_a_broker_has(tmp_path):
-    import asyncio
-
     address, acl, connections = asyncio.run(_attributes(tmp_path / "s"))
     assert address.startswith("127.0.0.1:") and not acl and connections == 0
     public = {name for name in dir(Broker) if not name.startswith("_")} - {"fast_address"}
