@@ -185,8 +185,7 @@ class NotASlave(StoreStateError):
 
     def __init__(self, path: object = None, found: str = "", cure: str = "") -> None:
         super().__init__(path, found, cure)
-        self.path = path
-        self.found = found
+        self.path, self.found = path, found
         self.cure = cure or "if it was the slave of a Java broker, promote it with force (--force)"
 
     def __str__(self) -> str:

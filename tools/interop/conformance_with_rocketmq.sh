@@ -10,8 +10,8 @@ set -u
 . "$(dirname "${BASH_SOURCE[0]}")/interop_env.sh"
 if [ "$1" = real ]; then
   rmq_prepare_conformance Conformance.java
-  exec "${JAVA_CMD[0]}" -XX:+UseSerialGC -Xmx2g "${JAVA_CMD[@]:1:$((${#JAVA_CMD[@]} - 3))}" "-Duser.home=$2" "-Djava.io.tmpdir=$2" \
-    "${JAVA_CMD[@]: -2}" Conformance "${@:3}"
+  exec "${JAVA_CMD[0]}" -XX:+UseSerialGC -Xmx2g "${JAVA_CMD[@]:1:$((${#JAVA_CMD[@]} - 3))}" "-Duser.home=$2" \
+    "-Djava.io.tmpdir=$2" "${JAVA_CMD[@]: -2}" Conformance "${@:3}"
 fi
 rmq_prepare_conformance Conformance.java org/apache/rocketmq/test/base/BaseConf.java
 exec "${JAVA_CMD[0]}" -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xmx512m "-Dnames=$1" "-Dcluster=$2" "-Dbrokers=$3" \
