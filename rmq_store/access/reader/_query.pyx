@@ -185,7 +185,8 @@ cdef class StoreQuery(StoreGet):
             raise OSError(-rc, os.strerror(-rc), self.path)
         result.index_last_timestamp = r.last_timestamp
         result.index_last_offset = r.last_physical
-        older = getattr(self, "_older_keys", None)          # of the class that has the services
+        # A log that still begins at 0 lacks nothing.
+        older = getattr(self, "_older_keys", None) if row_start(self.row) > 0 else None     # of the class with the services
         if older is not None and len(result.messages) < r.max:
             there = {(m.queue_id, m.queue_offset) for m in result.messages}
             result.messages[:0] = [m for m in older(topic, key, r.begin, r.end, r.max - len(result.messages))
