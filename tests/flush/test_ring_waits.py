@@ -12,9 +12,14 @@ from tests.soon import until
 ring_needed = pytest.mark.skipif(uring_probe("/tmp")["setup"] != 0, reason="io_uring is not allowed here")
 
 
-def thread_of(name):
-    """The directory of the thread `name` of this process in /proc."""
-    return next(task for task in Path("/proc/self/task").iterdir() if (task / "comm").read_text().strip() == name)
+def threads():
+    return set(Path("/proc/self/task").iterdir())
+
+
+def thread_of(name, before):
+    """The directory in /proc of the thread `name` that was not there before: another test may have left a store to the garbage
+    collector."""
+    return next(task for task in threads() - before if (task / "comm").read_text().strip() == name)
 
 
 def sleeps(task):
@@ -24,11 +29,11 @@ def sleeps(task):
 
 @ring_needed
 def test_it_does_not_spin_while_another_thread_commits(tmp_path):
-    io = ProbeIo(keep_bytes=False)
+    io, before = ProbeIo(keep_bytes=False), threads()
     with MessageStore.open(tmp_path / "s", _io=io, write_path="pool", flush_mode="sync", flush_backend="io_uring", compat="4.9",
                            segment_size_bytes=1 << 22, index_slots=100, index_entries_max=1000) as s:
         s.put("T", b"first")
-        ring = thread_of("rmq-ring")
+        ring = thread_of("rmq-ring", before)
         io.gate("mono_ns", thread=int(ring.name))       # or, on a busy machine, it is the first to commit what follows
         io.hold("pwrite", "/commitlog/")                # of whoever commits in its own thread
         s.put("T", b"x", wait=False)
