@@ -19,7 +19,7 @@ class Workers:
     def __init__(self) -> None:
         self._jobs: queue.Queue[tuple[Callable[[], object], int] | None] = queue.Queue(WAITING_MAX)
         self._lock = threading.Lock()
-        self._idle = self._bytes = 0
+        self._unfinished = self._bytes = 0
         self._stopped = False
         self._threads: list[threading.Thread] = []
 
@@ -33,7 +33,8 @@ class Workers:
             except queue.Full:
                 return False
             self._bytes += size
-            if self._idle < self._jobs.qsize() and len(self._threads) < THREADS_MAX:
+            self._unfinished += 1           # not what is in the queue: a thread may have taken a job, and not begun it
+            if len(self._threads) < min(self._unfinished, THREADS_MAX):
                 self._threads.append(start_thread(self._run, "rmq-broker-worker"))
         return True
 
@@ -52,18 +53,12 @@ class Workers:
             thread.join()
 
     def _run(self) -> None:
-        while True:
-            with self._lock:
-                self._idle += 1
-            found = self._jobs.get()
-            with self._lock:
-                self._idle -= 1
-            if found is None:
-                return
+        while (found := self._jobs.get()) is not None:
             try:
                 found[0]()
             except BaseException:       # sys.exit() of a put hook, too: the others need the thread
                 logging.getLogger("rmq_store.broker").exception("a job of the broker failed")
             with self._lock:
                 self._bytes -= found[1]
+                self._unfinished -= 1
             del found           # what the job holds
