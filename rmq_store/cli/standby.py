@@ -1,10 +1,9 @@
 """`rmqstore follow`: a store that follows a master, as a hot standby. Ends in order on SIGTERM."""
 import argparse
 import json
-import signal
-import threading
 
 from rmq_store.cli.common import PATH, open_store, option_arguments, ready_path, write_ready
+from rmq_store.cli.ending import Ending
 from rmq_store.cli.exits import CORRUPT, FINE
 from rmq_store.cli.output import Output
 from rmq_store.errors import ConfigError
@@ -27,9 +26,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, out: Output) -> int:
-    ended = threading.Event()
-    before = signal.signal(signal.SIGTERM, lambda number, frame: ended.set())
-    try:
+    with Ending() as ended:
         more = {"ha_master_broker": args.broker} if args.broker else {}
         _need_slave(args)
         ready_path(args.ready_file)
@@ -51,8 +48,6 @@ def run(args: argparse.Namespace, out: Output) -> int:
                     return CORRUPT          # the log of the command says why; nothing heals it but a hand
                 if state == "failed":
                     store.flush()           # raises what the store failed with; only an open recovers it
-    finally:
-        signal.signal(signal.SIGTERM, before)
     return FINE
 
 
