@@ -10,7 +10,7 @@ from rmq_store.cli.common import PATH, ready_path, write_ready
 from rmq_store.cli.exits import FINE
 from rmq_store.cli.output import Output
 from rmq_store.namesrv.routes import Routes
-from rmq_store.remoting.client import listen_address, listening
+from rmq_store.remoting.client import address_text, listen_address, listening
 from rmq_store.remoting.loop import Loop
 
 
@@ -31,9 +31,8 @@ def run(args: argparse.Namespace, out: Output) -> int:
         loop = Loop(*listen, routes.answer, routes.gone)
     before = signal.signal(signal.SIGTERM, _stop(loop))
     try:
-        host, port = loop.address
-        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        if not ipaddress.ip_address(host).is_loopback:
+        address = address_text(loop.address)
+        if not ipaddress.ip_address(loop.address[0]).is_loopback:
             print(f"rmqstore namesrv: {address} is not loopback: everybody who reaches it may change routes", file=sys.stderr)
         write_ready(args.ready_file, {"namesrv": address})
         out.say(f"namesrv listens on {address}")
