@@ -86,18 +86,26 @@ def test_a_slave_that_is_killed_in_between(tmp_path: Path, cycles: int) -> None:
             same_queues(m, s)
 
 
-@pytest.mark.parametrize("then", ["promoted", "opened"])
-def test_a_slave_that_was_killed_before_it_removed_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, then: str) -> None:
+def killed_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, dict[str, list[tuple]]]:
+    """A slave that was killed before it removed its queues, and what they have on the master. The group G had read T."""
     monkeypatch.setattr(QueuesAnew, "_settle", lambda self: False)
     with master(tmp_path / "m") as m, slave(tmp_path / "s", m, close_timeout_ms=100) as s:
         joined(m)
         anew(m)
         anew(m, "U", after=1)
         until(lambda: s.max_log_offset == m.max_log_offset, 20_000)
+        s.offsets.commit("G", "T", 0, 5)
+        s.offsets.flush()
         s.flush()
         image = take_image(tmp_path / "s", tmp_path / "image")
         expected = {topic: content_of(m, topic, 0) for topic in ("T", "U")}
     monkeypatch.undo()
+    return image, expected
+
+
+@pytest.mark.parametrize("then", ["promoted", "opened"])
+def test_a_slave_that_was_killed_before_it_removed_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, then: str) -> None:
+    image, expected = killed_before(tmp_path, monkeypatch)
     if then == "opened":
         with slave(image, "127.0.0.1:1") as again:
             assert again.wait_dispatched(30)
@@ -121,18 +129,7 @@ def dies(path: Path, n: int) -> bool:
 @pytest.mark.filterwarnings("ignore:closed .* with dispatch at offset")
 @pytest.mark.parametrize("step", [43, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_slave_dies_anywhere_twice_while_it_removes_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int) -> None:
-    monkeypatch.setattr(QueuesAnew, "_settle", lambda self: False)
-    with master(tmp_path / "m") as m, slave(tmp_path / "s", m, close_timeout_ms=100) as s:
-        joined(m)
-        anew(m)
-        anew(m, "U", after=1)
-        until(lambda: s.max_log_offset == m.max_log_offset, 20_000)
-        s.offsets.commit("G", "T", 0, 5)
-        s.offsets.flush()
-        s.flush()
-        image = take_image(tmp_path / "s", tmp_path / "image")
-        expected = {topic: content_of(m, topic, 0) for topic in ("T", "U")}
-    monkeypatch.undo()
+    image, expected = killed_before(tmp_path, monkeypatch)
     r, n, more = random.Random(step), 1, True
     while more:
         copy = tmp_path / f"copy{n}"
