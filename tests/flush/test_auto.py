@@ -71,6 +71,21 @@ def test_the_map_gets_fdatasync_and_nothing_is_tried(tmp_path, caplog):
     assert not any(kind.startswith("ring") for kind in io.counts())
 
 
+def test_a_master_whose_puts_wait_writes_through_the_page_cache(tmp_path, caplog):
+    """A write that waits for the device would be in front of every acknowledgement, with asynchronous flush, too."""
+    io = ProbeIo()
+    master = {"write_path": "pool", "role": "sync_master", "ha_listen": "127.0.0.1:0"}
+    caplog.set_level(logging.INFO, logger="rmq_store")
+    with MessageStore.open(tmp_path / "s", _io=io, **SMALL, **master) as store:
+        assert (store.options.flush_backend, store.options.origin("flush_backend")) == ("fdatasync", "auto")
+    assert chosen(caplog) == ["flush_backend auto chose fdatasync, because puts wait until they are committed and replicated, "
+                              "and a page cache takes them sooner than a device"]
+    assert not any(kind.startswith("ring") for kind in io.counts())
+    if direct_here(tmp_path):
+        with MessageStore.open(tmp_path / "t", flush_mode="sync", **SMALL, **master) as store:
+            assert store.options.flush_backend == "io_uring"        # its puts wait for the device anyway
+
+
 def test_a_named_back_end_is_taken_without_trying(tmp_path, caplog):
     io = ProbeIo()
     assert opened(tmp_path / "s", caplog, io, write_path="pool", flush_backend="fdatasync") == ("fdatasync", "keyword")

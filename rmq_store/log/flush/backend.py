@@ -82,7 +82,9 @@ def choose_backend(options: Options, directory: str, io: IoTable) -> tuple[Optio
         return options, foreign_backend(options.flush_backend)
     choice: UringChoice | None = None
     reason = f"write_path {options.write_path} leaves the writing to the page cache"
-    if options.write_path == "pool":
+    if options.write_path == "pool" and options.role == "sync_master" and options.flush_mode == "async":
+        reason = "puts wait until they are committed and replicated, and a page cache takes them sooner than a device"
+    elif options.write_path == "pool":
         key = (os.stat(directory).st_dev, options.flush_mode, options.segment_size_bytes % BLOCK == 0,
                *(options[n] for n in options if n.startswith("uring_")))
         cached = type(io) is IoTable        # what a test makes of the calls holds for that table alone
