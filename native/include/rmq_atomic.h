@@ -42,8 +42,17 @@ static inline void *rmq_new_lines(size_t n) {
     return at == NULL ? NULL : memset(at, 0, size);
 }
 
-/* Begin to fetch the cache line of p, for reading, and those of [p, p + n), for writing. Any address will do: none faults. */
-static inline void rmq_prefetch(const void *p) { __builtin_prefetch(p); }
+/* Begin to fetch the cache line of p, for reading, and those of [p, p + n), for writing. Any address will do: none faults.
+ * Instructions of their own: of a function that does nothing but __builtin_prefetch the compiler removes every call. */
+static inline void rmq_prefetch(const void *p) {
+#if defined(__x86_64__)
+    __asm__ volatile("prefetcht0 %0" : : "m"(*(const char *)p));
+#elif defined(__aarch64__)
+    __asm__ volatile("prfm pldl1keep, %0" : : "Q"(*(const char *)p));
+#else
+    __builtin_prefetch(p);
+#endif
+}
 static inline void rmq_prefetch_to_write(const void *p, size_t n) {
     const char *at = (const char *) p;
     for (const char *end = at + n; at < end; at += RMQ_CACHE_LINE)

@@ -32,7 +32,7 @@ from rmq_store.status import GetStatus
 
 cdef enum:
     NOT_READABLE = 1            # status.RunningFlags
-    AHEAD = 4                   # entries whose record is fetched into the cache beforehand
+    AHEAD = 8                   # entries whose record is fetched into the cache beforehand
     UNITS_AT_ONCE = 64
     GETS_A_SAMPLE = 16          # one get in so many is timed
     CODES_MAX = 64
@@ -114,9 +114,10 @@ cdef inline void _fetch_ahead(const LogFile *f, const unsigned char *unit) noexc
         at -= f.start
         rmq_prefetch(f.map + at)
         rmq_prefetch(f.map + at + 64)
-        at += <int64_t> unit_bytes(unit) - 64
-        if 0 <= at < f.size:
+        at += <int64_t> unit_bytes(unit) - 128
+        if 0 <= at < f.size - 64:
             rmq_prefetch(f.map + at)
+            rmq_prefetch(f.map + at + 64)
 
 
 cdef bint entry_tagged(const GetRequest *r, QueueTable *queues, Queue *q, ExtWindow *window, int64_t code) noexcept nogil:
@@ -168,7 +169,7 @@ cdef int64_t _scan(GetRequest *r, Log *log, QueueTable *queues, Queue *q) noexce
     # (RocketMQ reads the entries of one file a call). How many entries were looked at, or -errno.
     cdef unsigned char[UNITS_AT_ONCE * UNIT_SIZE] units
     cdef const unsigned char *unit
-    cdef int64_t n, i, physical, size, scanned = 0
+    cdef int64_t n, i, ahead, physical, size, scanned = 0
     cdef int64_t skip_below = -1        # records below this log offset are deleted; -1: not known
     cdef int64_t scan_max = max(r.scan_bytes_max // UNIT_SIZE, r.count_max)
     cdef LogFile *f = NULL              # of the record before
@@ -183,10 +184,12 @@ cdef int64_t _scan(GetRequest *r, Log *log, QueueTable *queues, Queue *q) noexce
         if n <= 0:
             error = <int> n
             break
+        ahead = 0
         for i in range(n):
             unit = units + i * UNIT_SIZE
-            if f != NULL and i + AHEAD < n:
-                _fetch_ahead(f, unit + AHEAD * UNIT_SIZE)
+            while f != NULL and ahead < min(i + AHEAD, n):
+                _fetch_ahead(f, units + ahead * UNIT_SIZE)
+                ahead += 1
             physical = unit_physical(unit)
             size = unit_bytes(unit)
             if skip_below >= 0 and physical < skip_below:
