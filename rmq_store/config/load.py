@@ -112,9 +112,15 @@ def changed(options: Options, keywords: Mapping[str, object]) -> Options:
         if option.change != "live" and value != options[name]:
             raise ConfigError(f"option {key} cannot change while the store is open: close the store and open it again with "
                               f"{name}={value!r}")
-    result = {**options, **{name: value for name, (_, value) in given.items()}}
-    _check_together(result)
-    return options.inferred({name: value for name, (_, value) in given.items()}, "reconfigure")
+    values = {name: value for name, (_, value) in given.items()}
+    if "retention_hours" in values and options.origin("disk_full_pct") in ("default", "derived"):
+        options = options.inferred({"disk_full_pct": _full_pct(values["retention_hours"])}, "derived")
+    _check_together({**options, **values})
+    return options.inferred(values, "reconfigure")
+
+
+def _full_pct(retention_hours: int | None) -> int | None:
+    return 90 if retention_hours is not None else None
 
 
 def _sources(profile: object, keywords: Mapping[str, object], config: object, environment: Mapping[str, str]) -> list[Source]:
@@ -267,11 +273,10 @@ def _derive(result: dict[str, Any], origins: dict[str, str]) -> None:
     if result["role"] == "slave" and result["write_path"] != "mmap":
         result["write_path"], origins["write_path"] = "mmap", "derived"     # as RocketMQ: a slave has no pool
     derived: dict[str, object] = {"segment_prezero": "window" if sync else "off",
-                                  "visibility": "durable" if sync and result["compat"] == "5.x" else "committed"}
-    if result["retention_hours"] is not None:
-        derived["disk_full_pct"] = 90
+                                  "visibility": "durable" if sync and result["compat"] == "5.x" else "committed",
+                                  "disk_full_pct": _full_pct(result["retention_hours"])}
     for name, value in derived.items():
-        if result[name] is None:
+        if result[name] is None and value is not None:
             result[name] = value
             origins[name] = "derived"
     for size, entry in (("consumequeue_file_size_bytes", values.QUEUE_ENTRY_SIZE),

@@ -332,22 +332,22 @@ OPTIONS: tuple[Option, ...] = (
          "The store deletes whole commit-log files whose last message is older than this, oldest first. It does so in the "
          "hours of retention_hours_of_day, or at any hour while the disk is fuller than disk_clean_pct. Above disk_force_pct "
          "the oldest files are deleted whatever their age. Files are deleted whether or not their messages were consumed.",
-         "fileReservedTime", none="nothing is ever deleted"),
+         "fileReservedTime", change=_LIVE, none="nothing is ever deleted"),
     Option("retention_hours_of_day", "hours", "04", "Local hours in which files that are old enough are deleted.",
-           upstream={"deleteWhen": None}),
+           upstream={"deleteWhen": None}, change=_LIVE),
     _int("disk_clean_pct", 75, "%", 1, 100, "Above this disk usage, files that are old enough are deleted at any hour "
-         "(RocketMQ limits the value to 10 to 95).", "diskMaxUsedSpaceRatio"),
+         "(RocketMQ limits the value to 10 to 95).", "diskMaxUsedSpaceRatio", change=_LIVE),
     _int("disk_force_pct", 85, "%", 1, 100, "Above this disk usage, the oldest files are deleted at once, whatever their age "
-         "(RocketMQ limits the value to 30 to 85).", "diskSpaceCleanForciblyRatio"),
+         "(RocketMQ limits the value to 30 to 85).", "diskSpaceCleanForciblyRatio", change=_LIVE),
     _bool("clean_forced", True, "Whether disk_force_pct and disk_full_pct may delete files that are not old enough.",
-          "cleanFileForciblyEnable"),
+          "cleanFileForciblyEnable", change=_LIVE),
     _int("disk_full_pct", None, "%", 1, 100, "Above this disk usage, puts are refused with SERVICE_NOT_AVAILABLE, and with "
          "clean_forced the oldest files are deleted. Puts are accepted again when usage is at or below disk_force_pct "
          "(RocketMQ limits the value to 35 to 90). A full disk refuses puts in any case.",
-         "diskSpaceWarningLevelRatio", none="90 if retention_hours is given, else no limit"),
+         "diskSpaceWarningLevelRatio", change=_LIVE, none="90 if retention_hours is given, else no limit"),
     _int("clean_interval_ms", 10_000, "ms", 1, _HOUR_MS, "How often to check the clock and the disk.", "cleanResourceInterval"),
     _int("clean_files_max", 10, "files", 1, INT_MAX, "How many commit-log files one check deletes at most.",
-         "deleteFileBatchMax"),
+         "deleteFileBatchMax", change=_LIVE),
     _int("clean_hanged_ms", 120_000, "ms", 0, 24 * _HOUR_MS, "How long cleaning waits for the message views of a file that is "
          "to be deleted. After this time the name of the file is removed, and the last view frees its space.",
          "destroyMapedFileIntervalForcibly"),

@@ -37,6 +37,20 @@ class LiveOptions(TypedDict, total=False):
     count_matches_max: int | str
     sampleCountThreshold: int | str
     cold_read_bytes_max: int | str | None
+    retention_hours: int | str | None
+    fileReservedTime: int | str
+    retention_hours_of_day: str | int | Sequence[int]
+    deleteWhen: str | int | Sequence[int]
+    disk_clean_pct: int | str
+    diskMaxUsedSpaceRatio: int | str
+    disk_force_pct: int | str
+    diskSpaceCleanForciblyRatio: int | str
+    clean_forced: bool | str
+    cleanFileForciblyEnable: bool | str
+    disk_full_pct: int | str | None
+    diskSpaceWarningLevelRatio: int | str
+    clean_files_max: int | str
+    deleteFileBatchMax: int | str
     get_bytes_max_memory: int | str
     maxTransferBytesOnMessageInMemory: int | str
     get_count_max_memory: int | str
@@ -214,22 +228,8 @@ class OpenOptions(LiveOptions, total=False):
     recover_thread_pool_nums: int | str
     recoverThreadPoolNums: int | str
     stats_file_interval_ms: int | str | None
-    retention_hours: int | str | None
-    fileReservedTime: int | str
-    retention_hours_of_day: str | int | Sequence[int]
-    deleteWhen: str | int | Sequence[int]
-    disk_clean_pct: int | str
-    diskMaxUsedSpaceRatio: int | str
-    disk_force_pct: int | str
-    diskSpaceCleanForciblyRatio: int | str
-    clean_forced: bool | str
-    cleanFileForciblyEnable: bool | str
-    disk_full_pct: int | str | None
-    diskSpaceWarningLevelRatio: int | str
     clean_interval_ms: int | str
     cleanResourceInterval: int | str
-    clean_files_max: int | str
-    deleteFileBatchMax: int | str
     clean_hanged_ms: int | str
     destroyMapedFileIntervalForcibly: int | str
     uring_direct: Literal["auto", "on", "off"]

@@ -15,7 +15,6 @@ from rmq_store.opened.serving import StoreServes
 from rmq_store.opened.watch import Task
 from rmq_store.replication.service import NOTES_MS
 from rmq_store.services.cleaning._clean import release_idle
-from rmq_store.services.cleaning.cleaner import Cleaner
 from rmq_store.services.integrity.rows import live_log_findings
 from rmq_store.services.statistics.windows import SAMPLE_MS
 
@@ -40,9 +39,8 @@ def tasks_of(store: StoreServes, services: bool) -> list[Task]:
         tasks.append(("writing timer wheel and log", options.timer_flush_interval_ms, _write_timers))
     if delivers:
         tasks.append(("writing op messages", options.transaction_op_interval_ms, _tend_transactions))
-    if Cleaner.wanted(options):
-        tasks.append(("cleaning", options.clean_interval_ms, _clean) if services
-                     else ("looking how full the disk is", options.clean_interval_ms, _look))
+    tasks.append(("cleaning", options.clean_interval_ms, _clean) if services
+                 else ("looking how full the disk is", options.clean_interval_ms, _look))
     return tasks
 
 

@@ -97,6 +97,28 @@ def test_the_control_thread_cleans(tmp_path):
     assert len(os.listdir(tmp_path / "s" / "commitlog")) == 1
 
 
+def test_a_retention_that_is_given_while_the_store_is_open(tmp_path):
+    with MessageStore.open(tmp_path / "s", **(SMALL | {"clean_interval_ms": 1})) as store:
+        for _ in range(4):
+            store.put("T", BODY)
+        store.reconfigure(fileReservedTime=0, deleteWhen=";".join(f"{hour:02d}" for hour in range(24)))
+        assert (store.options.disk_full_pct, store.options.origin("disk_full_pct")) == (90, "derived")
+        store.reconfigure(disk_full_pct=100)
+        while store.min_log_offset < 3 * 8192:
+            store.flush()
+
+
+def test_a_limit_that_is_taken_back_while_puts_are_refused(aged):
+    a = aged(files=3, hour=12, used=91, retention_hours=72, clean_forced=False)
+    a.tick()
+    assert a.store.disk_full
+    a.store.reconfigure(retention_hours=None)
+    assert a.store.options.disk_full_pct is None
+    a.tick()
+    assert not a.store.disk_full
+    assert a.store.put("T", b"x").status == 0
+
+
 def test_rules_that_delete_nothing_are_said_to(tmp_path, caplog):
     with MessageStore.open(tmp_path / "s", deleteWhen="03", **SMALL):
         pass

@@ -130,6 +130,8 @@ def test_every_live_option_is_taken_over():
             for method in re.findall(r"    def _apply\(.*?(?=\n    (?:def|cdef|@)|\Z)", text, re.DOTALL):
                 taken |= set(re.findall(r"options\.(\w+)", method))
             at_use |= set(re.findall(r"(?:self|store)\.options\.(\w+)", text))
+            for method in re.findall(r"(?s)    options = store\.options\n.*?(?=\n    (?:def|cdef|@)|\Z)", text):
+                at_use |= set(re.findall(r"\boptions\.(\w+)", method))     # read once, when it begins
     assert set(LIVE) - taken - at_use == set()
     assert {n for n in taken & set(BY_NAME) if BY_NAME[n].change != "live"} <= {"segment_size_bytes"}
 

@@ -124,7 +124,7 @@ class Cleaner:
 
     @staticmethod
     def wanted(options: Options) -> bool:
-        """True where the control thread has to call `tick`."""
+        """True where `tick` has something to look at."""
         return (options.retention_hours is not None or options.disk_full_pct is not None
                 or len(path_list(options.commitlog_path)) > 1)
 
@@ -134,6 +134,10 @@ class Cleaner:
         """One look, and a round if there is a reason; without `services` the look alone, which refuses puts where the disk is
         full. Ends early, between two files, once `stop` is set."""
         options = store.options
+        if store.disk_full and options.disk_full_pct is None:       # there is no limit any more
+            store._set_disk_full(False)
+        if not self.wanted(options):
+            return Cleaned()
         log_pct, queue_pct = self._log_percent(store), self.used(self._places.consumequeue)
         limits = Limits(options.retention_hours_of_day, options.disk_clean_pct, options.disk_force_pct, options.disk_full_pct,
                         options.clean_forced)
