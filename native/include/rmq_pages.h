@@ -17,6 +17,10 @@ static inline int rmq_pages_populate(void *at, size_t n) { return madvise(at, n,
 /* Brings pages of a mapped file into the page cache, one by one: a fault that finds none there reads ahead in folios of up to
  * 2 MiB, and a store into such a folio makes all of it dirty. */
 static inline int rmq_pages_cache(void *at, size_t n) { return madvise(at, n, MADV_WILLNEED) < 0 ? -errno : 0; }
+/* Faults read ahead (on), or bring one page each (off). */
+static inline int rmq_pages_ahead(void *at, size_t n, int on) {
+    return madvise(at, n, on ? MADV_NORMAL : MADV_RANDOM) < 0 ? -errno : 0;
+}
 static inline int rmq_pages_lock(void *at, size_t n) { return mlock(at, n) < 0 ? -errno : 0; }
 static inline int rmq_pages_unlock(void *at, size_t n) { return munlock(at, n) < 0 ? -errno : 0; }
 #endif

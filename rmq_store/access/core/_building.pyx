@@ -12,7 +12,8 @@ from rmq_store.access.core._core cimport StoreCore
 from rmq_store.base.io._io cimport IoTable
 from rmq_store.base.io._sync cimport rmq_load, rmq_load32, rmq_publish, rmq_publish32
 from rmq_store.base.segment._allocator cimport (PREZERO_FULL, PREZERO_OFF, PREZERO_WINDOW, TOUCH_CACHE, TOUCH_MAP, TOUCH_OFF,
-                                                allocator_follow, allocator_new, allocator_settle, allocator_start)
+                                                TOUCH_STREAM, allocator_follow, allocator_new, allocator_settle,
+                                                allocator_start)
 from rmq_store.base.segment._file cimport (LogFile, log_file_release, row_absent, row_add_dir, row_end, row_find, row_leave_out,
                                            row_new, row_open, row_push)
 from rmq_store.base.segment._places cimport places_add
@@ -81,8 +82,7 @@ def setup(StoreCore store not None, path, options, bint readonly, IoTable io, di
     if readonly:
         return
     store.alloc = allocator_new(store.io, store.row, _PREZERO[options.segment_prezero],
-                                TOUCH_MAP if options.segment_warm else TOUCH_CACHE if store.sync_mode else TOUCH_OFF,
-                                options.segment_mlock)
+                                _touch(options), options.segment_mlock)
     if store.alloc == NULL:
         raise MemoryError("allocator")
     for directory, tmp in places:
@@ -91,6 +91,16 @@ def setup(StoreCore store not None, path, options, bint readonly, IoTable io, di
         store.alloc.direct = True
         store.alloc.touch = TOUCH_OFF        # files are written around the page cache
     log_use_allocator(store.log, store.alloc)
+
+
+def _touch(options):
+    """Which pages of the log are touched ahead of the writer."""
+    if options.segment_warm:
+        return TOUCH_MAP
+    if options.flush_mode == "sync":
+        return TOUCH_CACHE
+    stream = options.write_path == "mmap" and options.role != "slave" and options.segment_prezero != "window"
+    return TOUCH_STREAM if stream else TOUCH_OFF        # whose files are written, not mapped, takes large pages by itself
 
 
 def _take_pool(StoreCore store not None, options):
@@ -240,7 +250,7 @@ def begin(StoreCore store not None, int64_t end, int64_t dispatched, int64_t tim
             raise OSError(errno.EROFS, "read-only file system, and the log ends in this file: mount the disk for writing",
                           os.fsdecode(tail.path))
         tail.zeroed_to = tail.size
-        if store.alloc != NULL and store.alloc.prezero == PREZERO_WINDOW:
+        if store.alloc != NULL and (store.alloc.prezero == PREZERO_WINDOW or store.alloc.touch == TOUCH_STREAM):
             tail.zeroed_to = (end - tail.start + 4095) // 4096 * 4096
     log_begin(store.log, end, tail, timestamp)
     rmq_publish(&store.log.dispatched, dispatched)

@@ -370,12 +370,12 @@ cdef class StoreCore:
             dispatcher_stop(self.dispatcher)
             checkpointer_stop(self.checkpointer)
             flusher_stop(self.flusher)
-        if rc < 0:
-            problems.append(self._fence_error())
-        elif waited < 0 and waited != -ETIMEDOUT:
+        if rc >= 0 and waited < 0 and waited != -ETIMEDOUT:
             problems.append(errors.DurabilityError(-waited, "dispatch", self.path))
         with nogil:
             rc = allocator_stop(self.alloc)
+        if rmq_load32(&self.log.fence) != 0:
+            problems.insert(0, self._fence_error())
         if rc < 0:
             problems.append(errors.DurabilityError(-rc, "removing an unused commit-log file", self.path))
         self.started = False

@@ -1,7 +1,8 @@
 # Pre-allocation (RocketMQ: AllocateMappedFileService): one thread keeps the next CommitLog file ready, and the one after it
 # when files fill fast; it also writes zeros ahead of the writer (segment_prezero) and brings pages ahead of it into the page
 # cache: under synchronous flush (a step then writes the pages it filled, not the large folio that a fault's read-ahead makes),
-# mapped as well under segment_warm.
+# mapped as well under segment_warm. Under asynchronous flush it puts pages ahead of a stream of puts, by writes of zeros: a
+# fault costs a put many times what a page costs in a large write. A store at rest is not woken, a slow one gets nothing ahead.
 #
 # A file becomes visible under its name only when it has its full length, its space is reserved, both on the device.
 # Zeros are written only at or beyond LogFile.zeroed_to, which moves under `zero_lock`; whoever writes data beyond it first
@@ -22,6 +23,7 @@ cdef enum:
     TOUCH_OFF = 0
     TOUCH_CACHE = 1
     TOUCH_MAP = 2
+    TOUCH_STREAM = 3        # writes zeros there and maps them, while the log grows fast; not together with PREZERO_WINDOW
 
 cdef struct Allocator:
     const rmq_io *io
@@ -40,6 +42,10 @@ cdef struct Allocator:
     int64_t want                # start of the file asked for, going back by allocator_forget alone; -1 none
     int64_t made_ns             # when the last file was taken: two within 2 s ask for a third
     int64_t touched_to          # log offset up to which pages were touched; the thread's own
+    int64_t paced_wrote         # where the log was, and when, as the thread last looked how fast it grows; the thread's own
+    int64_t paced_ns
+    bint fast                   # so fast that faults which read ahead are the cheaper ones; changed under lock by the thread
+    bint loose                  # zeros went ahead of the stream, and no sync of them was waited for; the thread's own
     int64_t fast_until_ns
     bint (*also)(void *of) noexcept nogil    # what else is made ahead here; True: there was something to do. NULL: nothing
     void (*also_done)(void *of) noexcept nogil      # after the thread has ended: deletes what nobody took of it
@@ -66,7 +72,8 @@ cdef struct Allocator:
 cdef Allocator *allocator_new(const rmq_io *io, FileRow *row, int prezero, int touch, bint lock_pages) noexcept nogil
 # sync_failed is set before.
 cdef int allocator_start(Allocator *a) noexcept nogil
-# Stops the thread and deletes files nobody took. 0 or the first -errno.
+# Stops the thread, syncs its zeros unless the log has failed, and deletes files nobody took. 0 or the first -errno; of that
+# sync it is told by sync_failed.
 cdef int allocator_stop(Allocator *a) noexcept nogil
 cdef void allocator_free(Allocator *a) noexcept nogil
 # Makes one file now, in the caller's thread: tmp, reserve, sync, rename, sync of the directory, map. NULL: *error.

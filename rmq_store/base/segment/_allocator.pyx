@@ -8,15 +8,13 @@ from rmq_store.base.io._io cimport rmq_io, rmq_pwrite_all
 from rmq_store.base.io._sync cimport (EAGAIN, EDQUOT, EINVAL, ENOMEM, ENOSPC, ETIMEDOUT, rmq_event_ticket, rmq_event_wait,
                                       rmq_event_wake, rmq_load, rmq_load32, rmq_mutex_lock, rmq_mutex_unlock, rmq_publish,
                                       rmq_publish32, rmq_thread_join, rmq_thread_start)
-from rmq_store.base.segment._file cimport (FileRow, LogFile, log_file_adopt, log_file_hold, log_file_map, log_file_open_direct,
-                                           log_file_release, log_file_sync_dir, offset_name, path_join, row_find, row_reserve)
+from rmq_store.base.segment._file cimport (FileRow, LogFile, log_file_adopt, log_file_faults, log_file_hold, log_file_map,
+                                           log_file_open_direct, log_file_release, log_file_sync_dir, log_file_zero,
+                                           offset_name, path_join, row_find, row_reserve)
 from rmq_store.base.segment._places cimport MakePlace, place_of, places_free
 
 
-cdef extern from *:
-    """
-    #include <fcntl.h>
-    """
+cdef extern from "<fcntl.h>" nogil:
     enum: O_RDWR, O_WRONLY, O_CREAT, O_TRUNC, O_DIRECT, O_NOFOLLOW
 
 cdef extern from "rmq_pages.h" nogil:
@@ -30,6 +28,7 @@ cdef enum:
     PAGE = 4096                     # as direct writes take it; that of the map may be larger
     CHUNK = 256 * 1024              # one write of zeros: the longest a writer at the frontier may have to wait
     AHEAD_AT_OPEN = 16 << 20
+    STREAM_AHEAD_MIN = 2 << 20
     AHEAD_LOW = 16 << 20            # zeroing starts below this distance ...
     AHEAD_HIGH = 20 << 20           # ... and continues to this one: more at once, and puts wait behind its sync for longer
     PASS_MARGIN = 1 << 20
@@ -38,6 +37,11 @@ cdef enum:
     UNDER_WAY = 4                   # files that are made and not in the row yet, at most
 
 cdef int64_t TICK_NS = 20_000_000
+# Ahead of a stream. What is there is dirty, and a flush writes it too: of a slow stream it would be a large part.
+cdef int64_t STREAM_AHEAD_NS = 40_000_000
+cdef int64_t STREAM_GOAL_MIN = (32 << 20) // 25         # of a stream of 32 MiB a second
+cdef int64_t STREAM_GOAL_FAST = (160 << 20) // 25       # puts outrun the zeros: one fault shall bring much
+cdef int64_t STREAM_LOOK_NS = 1_000_000      # a shorter time says nothing
 cdef int64_t FAST_FILE_NS = 2_000_000_000
 
 
@@ -45,13 +49,8 @@ cdef Allocator *allocator_new(const rmq_io *io, FileRow *row, int prezero, int t
     cdef Allocator *a = <Allocator *> calloc(1, sizeof(Allocator))
     if a == NULL:
         return NULL
-    a.io = io
-    a.row = row
-    a.want = -1
-    a.locked_from = -1
-    a.prezero = prezero
-    a.touch = touch
-    a.lock_pages = lock_pages
+    a.io, a.row, a.want, a.locked_from = io, row, -1, -1
+    a.prezero, a.touch, a.lock_pages = prezero, touch, lock_pages
     if posix_memalign(<void **> &a.zeros, PAGE, CHUNK) != 0:
         free(a)
         return NULL
@@ -77,7 +76,7 @@ cdef int _reserve(Allocator *a, int64_t start, char *tmp, int *out) noexcept nog
         return fd
     rc = io.fallocate(io.ctx, fd, 0, a.row.file_size)
     if rc >= 0 and a.prezero == PREZERO_FULL:
-        rc = _zero_range(a, tmp, fd, 0, a.row.file_size)
+        rc = log_file_zero(io, tmp, fd, a.row.file_size, a.zeros, CHUNK)
     if rc >= 0:
         rc = io.fsync(io.ctx, fd)
     if rc < 0:
@@ -143,7 +142,7 @@ cdef LogFile *allocator_make(Allocator *a, int64_t start, int *error) noexcept n
             if a.places.count > 1:
                 rmq_publish32(&place.full, 1)
     if f != NULL:
-        if a.prezero == PREZERO_WINDOW:
+        if a.prezero == PREZERO_WINDOW or a.touch == TOUCH_STREAM:
             f.zeroed_to = 0
         if a.lock_pages:
             _lock(a, f)
@@ -177,30 +176,8 @@ cdef void _lock_tail(Allocator *a, LogFile *tail) noexcept nogil:
         a.locked_from += a.row.file_size
 
 
-cdef int _zero_range(Allocator *a, const char *path, int fd, int64_t position, int64_t end) noexcept nogil:
-    # Direct writes leave no dirty pages; where the file system has none, buffered ones do, and a later sync. They take whole
-    # pages only: the rest of a file whose size is no multiple of one goes the other way.
-    cdef const rmq_io *io = a.io
-    cdef int64_t n
-    cdef int64_t last_page = end & ~(<int64_t> PAGE - 1)
-    cdef int rc = 0
-    cdef int direct = io.open(io.ctx, path, O_WRONLY | O_DIRECT | O_NOFOLLOW, 0)
-    while position < end and rc >= 0:
-        n = (end if position >= last_page else last_page) - position
-        if n > CHUNK:
-            n = CHUNK
-        rc = rmq_pwrite_all(io, fd if direct < 0 or position >= last_page else direct, a.zeros, n, position)
-        position += n
-    if direct >= 0:
-        if rc >= 0:
-            rc = io.fdatasync(io.ctx, direct)
-        io.close(io.ctx, direct)
-    return rc
-
-
 cdef inline int64_t _zero_end(const LogFile *f) noexcept nogil:
-    # Direct writes take whole pages only: what is behind the last one of a file stays as it is.
-    return f.size & ~(<int64_t> PAGE - 1)
+    return f.size & ~(<int64_t> PAGE - 1)       # direct writes take whole pages only
 
 
 cdef bint _zeros_pay(Allocator *a) noexcept nogil:
@@ -209,28 +186,22 @@ cdef bint _zeros_pay(Allocator *a) noexcept nogil:
     cdef int64_t flushes = rmq_load(a.flushes), wrote = rmq_load(a.wrote)
     if flushes - a.seen_flushes >= FLUSHES_MIN:
         a.flush_bytes = (wrote - a.seen_wrote) // (flushes - a.seen_flushes)
-        a.seen_flushes = flushes
-        a.seen_wrote = wrote
+        a.seen_flushes, a.seen_wrote = flushes, wrote
     return a.flush_bytes < ZEROS_PAY_BYTES
 
 
 cdef bint _zero_ahead(Allocator *a, LogFile *f) noexcept nogil:
     # One burst of zeros ahead of the writer. Returns True if there was anything to do.
     cdef const rmq_io *io = a.io
-    cdef int64_t ahead = rmq_load(a.wrote) - f.start
+    cdef int64_t ahead = max(rmq_load(a.wrote) - f.start, 0)
     cdef int64_t from_position = rmq_load(&f.zeroed_to)
-    cdef int64_t n, goal
-    cdef int64_t end = _zero_end(f)
+    cdef int64_t n, goal, end = _zero_end(f)
     cdef int rc = 0, fd
     if from_position >= end or rmq_load32(&a.zero_error) != 0:
         return False
-    if ahead < 0:
-        ahead = 0
     if from_position - ahead >= (AHEAD_LOW if ahead > 0 else AHEAD_AT_OPEN) or not _zeros_pay(a):
         return False
-    goal = ahead + (AHEAD_HIGH if ahead > 0 else AHEAD_AT_OPEN)
-    if goal > end:
-        goal = end
+    goal = min(ahead + (AHEAD_HIGH if ahead > 0 else AHEAD_AT_OPEN), end)
     fd = io.open(io.ctx, f.path, O_WRONLY | O_DIRECT | O_NOFOLLOW, 0)
     if fd == -EINVAL:       # a file system without direct I/O
         fd = io.open(io.ctx, f.path, O_WRONLY | O_NOFOLLOW, 0)
@@ -263,23 +234,61 @@ cdef bint _zero_ahead(Allocator *a, LogFile *f) noexcept nogil:
 
 
 cdef bint _touch_ahead(Allocator *a, LogFile *f) noexcept nogil:
-    cdef int64_t at = rmq_load(a.wrote)
+    cdef int64_t at = max(rmq_load(a.wrote), f.start)
     # Not beyond the zeros: their direct writes would throw these pages out again.
     cdef bint zeroed = a.prezero == PREZERO_WINDOW and rmq_load32(&a.zero_error) == 0
     cdef int64_t end = f.start + (rmq_load(&f.zeroed_to) if zeroed else f.size)
     cdef int64_t n
-    if at < f.start:
-        at = f.start
     if a.touched_to < at:
         a.touched_to = f.start + ((at - f.start) & -rmq_page_size())
     if a.touched_to >= end or a.touched_to - at >= AHEAD_LOW:
         return False
-    n = end - a.touched_to if end - a.touched_to < (1 << 20) else (1 << 20)
+    n = min(end - a.touched_to, 1 << 20)
     rmq_pages_cache(f.map + (a.touched_to - f.start), n)
     if a.touch == TOUCH_MAP:
         rmq_pages_populate(f.map + (a.touched_to - f.start), n)
     a.touched_to += n
     return True
+
+
+cdef inline void _pace(Allocator *a, int64_t goal) noexcept nogil:
+    cdef bint fast = goal >= (STREAM_GOAL_FAST * 3 // 4 if a.fast else STREAM_GOAL_FAST)
+    if fast != a.fast:
+        rmq_mutex_lock(&a.lock)
+        a.fast = fast
+        log_file_faults(a.tail, a.tail.start if fast else rmq_load(a.wrote), fast)
+        rmq_mutex_unlock(&a.lock)
+
+
+cdef bint _stream_ahead(Allocator *a, LogFile *f) noexcept nogil:
+    # Woken by allocator_pass, and while the stream goes on by the clock. True: it goes on.
+    cdef int64_t at = rmq_load(a.wrote), now = a.io.mono_ns(a.io.ctx), begin, n
+    cdef int64_t end = _zero_end(f)
+    cdef int64_t took = max(now - a.paced_ns, 1)
+    cdef int64_t goal = <int64_t> (<double> (at - a.paced_wrote) / <double> took * <double> STREAM_AHEAD_NS)
+    cdef int rc = 0
+    if took < STREAM_LOOK_NS:
+        return True
+    a.paced_wrote, a.paced_ns = at, now
+    _pace(a, goal)
+    if goal < STREAM_GOAL_MIN or rmq_load32(&a.zero_error) != 0:
+        return False
+    goal = max(STREAM_AHEAD_MIN, min(goal, AHEAD_LOW))
+    while rmq_load32(&a.stop) == 0:
+        at = max(rmq_load(a.wrote) - f.start, 0)
+        rmq_mutex_lock(&a.zero_lock)
+        begin = f.zeroed_to
+        n = min(CHUNK - begin % CHUNK, end - begin) if at < end and begin - at < goal else 0
+        if n > 0:
+            a.loose = True
+            rc = rmq_pwrite_all(a.io, f.fd, a.zeros, n, begin)
+            rmq_publish(&f.zeroed_to, begin + n if rc >= 0 else f.size)
+        rmq_mutex_unlock(&a.zero_lock)
+        if rc < 0:
+            rmq_publish32(&a.zero_error, rc)        # nothing was acknowledged on zeros
+        if n <= 0 or rc < 0:
+            break
+    return rc >= 0
 
 
 cdef bint _make_wanted(Allocator *a) noexcept nogil:
@@ -306,10 +315,8 @@ cdef bint _make_wanted(Allocator *a) noexcept nogil:
             rmq_publish32(&a.error, error)
         else:
             a.fast_until_ns = 0     # only the spare one failed: it is not needed yet
-    elif a.ready[0] == NULL:
-        a.ready[0] = f
     else:
-        a.ready[1] = f
+        a.ready[0 if a.ready[0] == NULL else 1] = f
     rmq_mutex_unlock(&a.lock)
     rmq_event_wake(&a.done)
     return True
@@ -319,9 +326,10 @@ cdef void *_run(void *arg) noexcept nogil:
     cdef Allocator *a = <Allocator *> arg
     cdef LogFile *tail
     cdef int ticket
-    cdef bint busy
+    cdef bint busy, streams, ticks = a.prezero == PREZERO_WINDOW or a.touch == TOUCH_CACHE or a.touch == TOUCH_MAP
     while rmq_load32(&a.stop) == 0:
         ticket = rmq_event_ticket(&a.requested)
+        streams = False
         busy = _make_wanted(a)
         if a.also != NULL and a.also(a.also_of):
             busy = True
@@ -335,12 +343,14 @@ cdef void *_run(void *arg) noexcept nogil:
                 _lock_tail(a, tail)
             if a.prezero == PREZERO_WINDOW:
                 busy = _zero_ahead(a, tail) or busy
-            if a.touch != TOUCH_OFF:
+            if a.touch == TOUCH_STREAM:
+                streams = _stream_ahead(a, tail)
+            elif a.touch != TOUCH_OFF:
                 busy = _touch_ahead(a, tail) or busy
             log_file_release(tail)
         rmq_event_wake(&a.done)
         if not busy:
-            rmq_event_wait(&a.requested, ticket, TICK_NS if a.prezero == PREZERO_WINDOW or a.touch != TOUCH_OFF else -1)
+            rmq_event_wait(&a.requested, ticket, TICK_NS if ticks or streams else -1)
     return NULL
 
 
@@ -373,12 +383,16 @@ cdef int _delete_ready(Allocator *a, int rc, bint again) noexcept nogil:
 
 
 cdef int allocator_stop(Allocator *a) noexcept nogil:
-    cdef int rc = 0
+    cdef int rc = 0, synced
     if a.running:
         rmq_publish32(&a.stop, 1)
         rmq_event_wake(&a.requested)
         rc = rmq_thread_join(&a.thread)
         a.running = False
+        if a.loose and rmq_load32(a.fence) == 0:    # a log that was closed is on the device, to the last zero
+            synced = a.io.fdatasync(a.io.ctx, a.tail.fd)
+            if synced < 0:
+                a.sync_failed(a.sync_failed_of, synced)
         if a.also_done != NULL:
             a.also_done(a.also_of)
     return _delete_ready(a, rc, False)
@@ -396,8 +410,7 @@ cdef int allocator_forget(Allocator *a) noexcept nogil:
 cdef void allocator_request(Allocator *a, int64_t start) noexcept nogil:
     rmq_mutex_lock(&a.lock)
     # Never back: whoever asks late for a file that was taken meanwhile would have it made again, in place of the one in use.
-    if start > a.want:
-        a.want = start
+    a.want = max(a.want, start)
     rmq_publish32(&a.error, 0)
     rmq_mutex_unlock(&a.lock)
     rmq_event_wake(&a.requested)
@@ -409,8 +422,7 @@ cdef LogFile *allocator_take(Allocator *a, int64_t start) noexcept nogil:
     rmq_mutex_lock(&a.lock)
     if a.ready[0] != NULL and a.ready[0].start == start:
         f = a.ready[0]
-        a.ready[0] = a.ready[1]
-        a.ready[1] = NULL
+        a.ready[0], a.ready[1] = a.ready[1], NULL
         a.want = start + a.row.file_size
         now = a.io.mono_ns(a.io.ctx)
         if a.made_ns > 0 and now - a.made_ns < FAST_FILE_NS:
@@ -452,6 +464,10 @@ cdef void allocator_follow(Allocator *a, LogFile *tail) noexcept nogil:
     before = a.tail
     a.tail = tail
     rmq_publish32(&a.zero_error, 0)
+    if a.touch == TOUCH_STREAM:
+        log_file_faults(tail, rmq_load(a.wrote), a.fast)
+        if before != NULL:
+            log_file_faults(before, before.start, True)     # for readers
     rmq_mutex_unlock(&a.lock)
     log_file_release(before)
     rmq_event_wake(&a.requested)
@@ -463,11 +479,12 @@ cdef void allocator_pass(Allocator *a, LogFile *f, int64_t position) noexcept no
     if f.zeroed_to < to:
         rmq_publish(&f.zeroed_to, to if to < f.size else f.size)
     rmq_mutex_unlock(&a.zero_lock)
+    if a.touch == TOUCH_STREAM:
+        rmq_event_wake(&a.requested)
 
 
 cdef void allocator_settle(Allocator *a, int64_t start, int64_t timeout_ns) noexcept nogil:
-    cdef int64_t deadline = a.io.mono_ns(a.io.ctx) + timeout_ns
-    cdef int64_t now, at
+    cdef int64_t now, at, deadline = a.io.mono_ns(a.io.ctx) + timeout_ns
     cdef int ticket
     allocator_request(a, start)
     if a.lock_pages:

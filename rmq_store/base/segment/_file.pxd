@@ -13,7 +13,9 @@ cdef struct LogFile:
     int64_t start           # log offset of its first byte: its name
     int64_t size
     int64_t data_end        # log offset behind its last written byte once it is closed with a blank record; -1 before
-    int64_t zeroed_to       # the allocator writes zeros only at or beyond this position; who writes data stays below it
+    # Who writes data beyond this position calls allocator_pass first: the allocator writes zeros from there on, or has to hear
+    # that the log goes on (TOUCH_STREAM).
+    int64_t zeroed_to
     int fd
     int direct_fd           # opened with O_DIRECT; -1: none
     int unsynced            # 1: something was written that no sync has covered yet (io_uring back end only)
@@ -58,11 +60,16 @@ cdef LogFile *log_file_adopt(const rmq_io *io, const char *dir, int64_t start, i
 cdef int log_file_open_direct(LogFile *f) noexcept nogil
 # Makes what happened to its name durable: 0 or -errno.
 cdef int log_file_sync_dir(const LogFile *f) noexcept nogil
+# Writes zeros over a whole new file, `chunk` bytes of them at once; `fd` is open for writing. 0 or -errno.
+cdef int log_file_zero(const rmq_io *io, const char *path, int fd, int64_t size, const unsigned char *zeros,
+                       int64_t chunk) noexcept nogil
 # Memory that looks like a file of `size` bytes at log offset `start`, for readers. NULL: out of memory.
 cdef LogFile *log_file_copied(const rmq_io *io, int64_t start, int64_t size) noexcept nogil
 cdef void log_file_hold(LogFile *f) noexcept nogil
 cdef void log_file_release(LogFile *f) noexcept nogil
 cdef int log_file_map(FileRow *row, LogFile *f) noexcept nogil          # 0 or -errno
+# Whether faults of its map from log offset `offset` on read ahead, or bring one page each.
+cdef void log_file_faults(LogFile *f, int64_t offset, bint ahead) noexcept nogil
 cdef void log_file_unguard(LogFile *f) noexcept nogil                   # before whoever unmaps it
 
 cdef FileRow *row_new(const rmq_io *io, const char *dir, int64_t file_size, bint writable) noexcept nogil

@@ -3,16 +3,23 @@ from libc.stdint cimport int64_t
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcpy, strlen, strrchr
 
-from rmq_store.base.io._io cimport guard_add, guard_remove, rmq_io
+from rmq_store.base.io._io cimport guard_add, guard_remove, rmq_io, rmq_pwrite_all
 from rmq_store.base.io._sync cimport (EINVAL, ENOENT, ENOMEM, EROFS, rmq_add32, rmq_load, rmq_load32, rmq_mutex_lock,
                                       rmq_mutex_unlock, rmq_publish, rmq_publish32)
 
+
+cdef extern from "rmq_pages.h" nogil:
+    int64_t rmq_page_size()
+    int rmq_pages_ahead(void *at, size_t n, int on)
 
 cdef extern from *:
     """
     #include <fcntl.h>
     """
-    enum: O_RDWR, O_RDONLY, O_NOFOLLOW, O_DIRECT
+    enum: O_RDWR, O_RDONLY, O_WRONLY, O_NOFOLLOW, O_DIRECT
+
+cdef enum:
+    PAGE = 4096                 # as direct writes take it
 
 
 cdef char *text_copy(const char *text) noexcept nogil:
@@ -127,6 +134,25 @@ cdef int log_file_sync_dir(const LogFile *f) noexcept nogil:
     return rc
 
 
+cdef int log_file_zero(const rmq_io *io, const char *path, int fd, int64_t size, const unsigned char *zeros,
+                       int64_t chunk) noexcept nogil:
+    # Direct writes leave no dirty pages; where the file system has none, buffered ones do, and a later sync. They take whole
+    # pages only: the rest of a file whose size is no multiple of one goes the other way.
+    cdef int64_t n, position = 0
+    cdef int64_t last_page = size & ~(<int64_t> PAGE - 1)
+    cdef int rc = 0
+    cdef int direct = io.open(io.ctx, path, O_WRONLY | O_DIRECT | O_NOFOLLOW, 0)
+    while position < size and rc >= 0:
+        n = min((size if position >= last_page else last_page) - position, chunk)
+        rc = rmq_pwrite_all(io, fd if direct < 0 or position >= last_page else direct, zeros, n, position)
+        position += n
+    if direct >= 0:
+        if rc >= 0:
+            rc = io.fdatasync(io.ctx, direct)
+        io.close(io.ctx, direct)
+    return rc
+
+
 cdef LogFile *log_file_copied(const rmq_io *io, int64_t start, int64_t size) noexcept nogil:
     cdef LogFile *f = <LogFile *> calloc(1, sizeof(LogFile))
     if f == NULL:
@@ -201,6 +227,13 @@ cdef int log_file_map(FileRow *row, LogFile *f) noexcept nogil:
             rc = 0
     rmq_mutex_unlock(&row.lock)
     return rc
+
+
+cdef void log_file_faults(LogFile *f, int64_t offset, bint ahead) noexcept nogil:
+    cdef int64_t page = rmq_page_size()
+    cdef int64_t at = (max(offset - f.start, 0) + page - 1) & -page
+    if f.map != NULL and at < f.size:
+        rmq_pages_ahead(f.map + at, f.size - at, ahead)     # where it is refused, faults are as they were
 
 
 cdef FileRow *row_new(const rmq_io *io, const char *dir, int64_t file_size, bint writable) noexcept nogil:
