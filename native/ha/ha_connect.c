@@ -163,6 +163,11 @@ int64_t rmq_ha_receive(int fd, void *to, size_t n, int wake, int64_t timeout_ms)
     }
 }
 
+int rmq_ha_more(int fd) {
+    char one;
+    return recv(fd, &one, 1, MSG_PEEK | MSG_DONTWAIT) >= 0 || (errno != EAGAIN && errno != EINTR);
+}
+
 int rmq_ha_send(int fd, const void *at, size_t n) {
     ssize_t sent = send(fd, at, n, MSG_NOSIGNAL | MSG_DONTWAIT);
     return sent == (ssize_t)n ? 0 : sent < 0 ? -errno : -EPIPE;

@@ -28,6 +28,7 @@ void rmq_ha_shut(rmq_ha_peer *p);       /* closes p->fd */
 void rmq_ha_leave(rmq_ha_peer *p);      /* a look-up that has not ended frees itself */
 /* What has come, at most n bytes; 0: the peer has closed. */
 int64_t rmq_ha_receive(int fd, void *to, size_t n, int wake, int64_t timeout_ms);
+int rmq_ha_more(int fd);                /* true where rmq_ha_receive would not wait */
 /* A few bytes, which a socket has room for unless its peer reads nothing at all. */
 int rmq_ha_send(int fd, const void *at, size_t n);
 #endif

@@ -1,8 +1,8 @@
 """The master's side of replication: the HA thread of native/ha over the log of an open store (RocketMQ: DefaultHAService).
 
 Slaves get what readers may see: bytes that are committed, and, where only durable messages are visible, flushed. A put that
-waits for slaves sends by itself. For the others a second thread sleeps on the dispatcher's event, as a futex cannot be waited
-for beside sockets, and sends, or wakes the HA thread where it is much.
+waits for slaves sends by itself. For the others the dispatcher sends before it dispatches, or wakes the HA thread where it is
+much.
 """
 import os
 import threading
@@ -13,24 +13,23 @@ from libc.stdlib cimport calloc, free
 
 from rmq_store.access.writer._put cimport TELLS, WAIT_IN_SYNC, WAIT_REPLICA, Replicas, StorePut
 from rmq_store.base.io._io cimport rmq_lost_any
-from rmq_store.base.io._sync cimport (EIO, pthread_t, rmq_count, rmq_event_ticket, rmq_event_wait, rmq_event_wake, rmq_fence,
-                                      rmq_load, rmq_load32, rmq_publish32, rmq_thread_join, rmq_thread_start)
+from rmq_store.base.io._sync cimport EIO, rmq_count, rmq_event_wake, rmq_fence, rmq_load, rmq_load32, rmq_publish32
 from rmq_store.base.segment._file cimport FileRow, LogFile, log_file_release, row_end, row_find, row_start
-from rmq_store.log.commitlog._log cimport Log
-from rmq_store.log.dispatch._dispatch cimport Dispatcher
+from rmq_store.log.commitlog._log cimport PIN_SEND, Log, log_pin, log_unpin
+from rmq_store.log.dispatch._dispatch cimport Dispatcher, dispatch_ahead
 from rmq_store.log.flush._flush cimport flush_commit, flush_wait
+from rmq_store.log.pool._pool cimport pool_at
 from rmq_store.replication._ha cimport (RMQ_HA_SLAVES, rmq_ha, rmq_ha_acked, rmq_ha_child, rmq_ha_fork_lock,
                                         rmq_ha_fork_unlock, rmq_ha_free, rmq_ha_heard, rmq_ha_in_sync, rmq_ha_limits,
                                         rmq_ha_log, rmq_ha_new, rmq_ha_note, rmq_ha_notes_of, rmq_ha_push, rmq_ha_replica,
                                         rmq_ha_replicas, rmq_ha_sent, rmq_ha_start, rmq_ha_stop, rmq_ha_usable, rmq_ha_wait)
 
 cdef int64_t MS = 1_000_000
-cdef int64_t LOOK_NS = 1_000_000_000        # where dispatch is held back, nothing wakes the thread
 _masters = weakref.WeakSet()
 
 
 cdef struct Source:
-    # What the two threads share. Freed when both have ended.
+    # What the HA thread knows of the store. Freed when it has ended.
     Log *log
     FileRow *row
     Dispatcher *dispatcher
@@ -38,8 +37,7 @@ cdef struct Source:
     Replicas *replicas          # the store's
     int total, in_sync, least   # replicas: that there are, that a put waits for, and at least
     bint all, less
-    pthread_t thread
-    bint running
+    bint called                 # by the dispatcher
     int stop
 
 
@@ -65,8 +63,18 @@ cdef int64_t _last_file(void *ctx) noexcept nogil:
 
 
 cdef const unsigned char *_hold(void *ctx, int64_t offset, int64_t *n, void **held) noexcept nogil:
+    # What went around the page cache would have to be read back from the device: it is taken from the pool. Not of a file that
+    # is full: behind its last record the pool has something else.
+    cdef Source *s = <Source *> ctx
+    cdef Log *log = s.log
+    cdef int64_t left = s.row.file_size - offset % s.row.file_size
     cdef int error = 0
-    cdef LogFile *f = row_find((<Source *> ctx).row, offset, &error)
+    cdef LogFile *f
+    if log.direct and _end(s) < offset + left and log_pin(log, PIN_SEND, offset):
+        held[0] = log
+        n[0] = left
+        return pool_at(log.pool, offset)
+    f = row_find(s.row, offset, &error)
     n[0] = 0
     if f == NULL:
         n[0] = error            # 0: there is no such file
@@ -81,22 +89,15 @@ cdef const unsigned char *_hold(void *ctx, int64_t offset, int64_t *n, void **he
 
 
 cdef void _release(void *ctx, void *held) noexcept nogil:
-    log_file_release(<LogFile *> held)
+    cdef Log *log = (<Source *> ctx).log
+    if held == log:
+        log_unpin(log, PIN_SEND)
+    else:
+        log_file_release(<LogFile *> held)
 
 
-cdef void *_wake(void *arg) noexcept nogil:
-    cdef Source *s = <Source *> arg
-    cdef int64_t end, told = -1
-    cdef int ticket
-    while rmq_load32(&s.stop) == 0:
-        ticket = rmq_event_ticket(&s.dispatcher.moved)
-        end = _end(s)
-        if end != told:
-            told = end
-            rmq_ha_push(s.ha, 0)
-        else:
-            rmq_event_wait(&s.dispatcher.moved, ticket, LOOK_NS)
-    return NULL
+cdef void _ahead(void *of) noexcept nogil:
+    rmq_ha_push((<Source *> of).ha, 0)
 
 
 # ---- puts that wait for slaves
@@ -201,12 +202,11 @@ cdef class Master:
         listener.detach()
         _masters.add(self)
         rc = rmq_ha_start(self.source.ha)
-        if rc >= 0:
-            rc = rmq_thread_start(&self.source.thread, _wake, self.source, b"rmq-ha-wake")
-            self.source.running = rc == 0
         if rc < 0:
             self.stop()
             raise OSError(-rc, os.strerror(-rc), "the HA thread")
+        dispatch_ahead(self.source.dispatcher, _ahead, self.source)
+        self.source.called = True
         if options.role == "sync_master":
             store.replicas.of, store.replicas.timeout_ns = self.source, options.slave_timeout_ms * MS
             store.replicas.usable, store.replicas.needed, store.replicas.acked = _usable, _needed, _acked
@@ -234,7 +234,7 @@ cdef class Master:
         self.source = NULL
 
     def stop(self):
-        """Closes every connection and ends both threads. Idempotent. What replicas() says is then empty."""
+        """Closes every connection and ends the thread. Idempotent. What replicas() says is then empty."""
         with self._stopping:
             if self.source != NULL:
                 with nogil:
@@ -285,10 +285,9 @@ cdef class Master:
 
 cdef void _end_threads(Source *s) noexcept nogil:
     rmq_publish32(&s.stop, 1)
-    if s.running:
-        rmq_event_wake(&s.dispatcher.moved)
-        rmq_thread_join(&s.thread)
-        s.running = False
+    if s.called:                # the store, which stops this before it ends, still has its dispatcher
+        dispatch_ahead(s.dispatcher, NULL, NULL)
+        s.called = False
     if s.ha != NULL:
         rmq_ha_stop(s.ha)
 

@@ -15,6 +15,7 @@ cdef extern from "rmq_ha_socket.h" nogil:
     void rmq_ha_shut(rmq_ha_peer *p)
     void rmq_ha_leave(rmq_ha_peer *p)
     int64_t rmq_ha_receive(int fd, void *to, size_t n, int wake, int64_t timeout_ms)
+    int rmq_ha_more(int fd)
     int rmq_ha_send(int fd, const void *at, size_t n)
     int rmq_ha_pause(int wake, int64_t timeout_ms)
     int rmq_ha_wake_new()
@@ -50,11 +51,14 @@ cdef struct Mirror:
     int64_t frame_at, frame_left    # log offset of the next byte of the frame, and how many are still to come
     int64_t received            # log offset of the next byte to come
     int64_t reported_ns
+    int64_t owed                # bytes that came since
     int64_t heard_ns
-    unsigned char *input        # IN_SIZE
-    int64_t in_from, in_size
-    unsigned char *part         # a record that is not whole yet
-    int64_t part_size, part_room
+    # What came: [from_, to) are bytes of the log that are not in the file yet, from its end on, or in a filler from its next
+    # byte on; [raw, end) are frames behind them. One write takes many frames: a write of 4 KiB costs much of one of 256 KiB.
+    unsigned char *input
+    int64_t room
+    int64_t from_, to, raw, end
+    unsigned char[8] blank      # an end-of-file record, until the bytes behind it are there
     int64_t filler_from         # log offset from which on the own log has filler, which is not compared; -1: nowhere
     int64_t filler_left         # bytes behind an end-of-file record that are still to come
     bint appended               # records that readers and the dispatcher are not told of yet
@@ -71,8 +75,13 @@ cdef struct Mirror:
 cdef int64_t mirror_begin(Mirror *m, int64_t bytes, int64_t *filler_from) noexcept nogil
 # Notes why this connection ends, once for each place. Returns -1.
 cdef int mirror_refuse(Mirror *m, int what, int error, int64_t a, int64_t b) noexcept nogil
-# Bytes of the master's log from m.received on: compared where they are here already, else appended. 0; -1: noted.
-cdef int mirror_take(Mirror *m, const unsigned char *from_, int64_t n) noexcept nogil
+# The next n bytes of [raw, end) are of the log, from m.received on: compared where they are here already, else kept. 0; -1:
+# noted.
+cdef int mirror_take(Mirror *m, int64_t n) noexcept nogil
+# Of what is kept, appends the whole records, and the end of a file. 0; -1: noted, and what was good before it is appended.
+cdef int mirror_append(Mirror *m) noexcept nogil
+# Makes room for what is to come. 0; -1: noted.
+cdef int mirror_room(Mirror *m) noexcept nogil
 # Tells who reads and who dispatches of what was appended. Behind the report: a queue file may take long, and nobody who waits
 # for this slave waits for its queues.
 cdef void mirror_tell(Mirror *m) noexcept nogil

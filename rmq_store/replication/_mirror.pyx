@@ -6,7 +6,7 @@ from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport realloc
 from libc.string cimport memcmp, memcpy, memmove
 
-from rmq_store.base.io._io cimport rmq_lost_any
+from rmq_store.base.io._io cimport rmq_lost_any, rmq_pwrite_all
 from rmq_store.base.io._sync cimport EIO, ENOMEM, ETIMEDOUT, rmq_count, rmq_load, rmq_load32, rmq_publish, rmq_publish32
 from rmq_store.base.segment._allocator cimport allocator_follow, allocator_pass, allocator_take, allocator_wait
 from rmq_store.base.segment._file cimport LogFile, log_file_hold, log_file_release, row_find, row_push, row_start
@@ -21,6 +21,7 @@ from rmq_store.replication._ha cimport (RMQ_HA_FAILED, RMQ_HA_LOST, RMQ_HA_NO_RE
 
 cdef int64_t WAIT_FILE_NS = 100_000_000
 cdef int64_t AGAIN_MS = 500     # between two attempts to make a file
+cdef int64_t SPARE = 64 << 10   # behind a record that is larger than the room there is
 
 
 cdef int mirror_refuse(Mirror *m, int what, int error, int64_t a, int64_t b) noexcept nogil:
@@ -73,19 +74,21 @@ cdef int _next_file(Mirror *m) noexcept nogil:
 
 
 cdef int _write(Mirror *m, int64_t at, const unsigned char *from_, int64_t n) noexcept nogil:
-    # Into the file, at log offset `at`, which is the log's end or behind it. The put lock is held. 0; -1.
+    # Into the file, at log offset `at`, which is the log's end or behind it. 0; -1.
+    # By pwrite: the first touch of a mapped page costs many times the copy of its bytes. Without the put lock, as nobody else
+    # appends to a slave, and a write may take as long as the device likes.
     cdef Log *log = m.log
     cdef LogFile *f = log.tail
     cdef int64_t end = at + n - f.start
+    cdef int rc
+    if rmq_load32(&log.fence) != 0:
+        return -1
     if end > rmq_load(&f.zeroed_to):
         allocator_pass(log.alloc, f, end)
-    memcpy(f.map + (at - f.start), from_, n)
-    if rmq_lost_any(&f.lost):
-        log_fence(log, -EIO, FENCE_WRITE)
-        return -1
-    if log.io.map_store != NULL:
-        log.io.map_store(log.io.ctx, f.fd, at - f.start, f.map + (at - f.start), n)
-    return 0
+    rc = rmq_pwrite_all(log.io, f.fd, from_, n, at - f.start)
+    if rc < 0:
+        log_fence(log, rc, FENCE_WRITE)
+    return rc
 
 
 cdef void mirror_publish(Log *log, int64_t end, int64_t timestamp) noexcept nogil:
@@ -103,10 +106,13 @@ cdef int _append(Mirror *m, const unsigned char *from_, int64_t n, int64_t recor
     cdef int rc = -1
     if log.tail == NULL and _next_file(m) < 0:
         return -1
+    rc = _write(m, log.position, from_, n)
+    if rc < 0:
+        return _failed(m)
     log_lock_begin(log)
-    if rmq_load32(&log.fence) == 0:     # asked under the lock, as by log_append: nothing is added to a log that has failed
-        rc = _write(m, log.position, from_, n)
-    if rc == 0:
+    if rmq_load32(&log.fence) != 0:     # asked under the lock, as by log_append: nothing is added to a log that has failed
+        rc = -1
+    else:
         mirror_publish(log, log.position + n, timestamp)
         rmq_count(&log.puts, records)
         rmq_count(&log.put_bytes, n)
@@ -126,7 +132,7 @@ cdef void mirror_tell(Mirror *m) noexcept nogil:
 
 
 cdef int _fill(Mirror *m, const unsigned char *from_, int64_t n) noexcept nogil:
-    # Bytes behind the end-of-file record, which the master's file has too; the record itself, in `part`, is written last.
+    # Bytes behind the end-of-file record, which the master's file has too; the record itself is written last.
     cdef Log *log = m.log
     cdef LogFile *f = log.tail
     cdef int64_t end
@@ -134,22 +140,29 @@ cdef int _fill(Mirror *m, const unsigned char *from_, int64_t n) noexcept nogil:
     if f == NULL:
         return -1
     end = f.start + f.size
-    log_lock_begin(log)
-    rc = 0 if rmq_load32(&log.fence) == 0 else -1
-    if rc == 0 and n > 0:
-        rc = _write(m, end - m.filler_left, from_, n)
+    rc = _write(m, end - m.filler_left, from_, n) if n > 0 else 0
     m.filler_left -= n
     if rc == 0 and m.filler_left == 0:
-        rc = _write(m, log.position, m.part, BLANK_SIZE)
-        if rc == 0:
-            rmq_publish(&f.data_end, log.position + BLANK_SIZE)
-            log.tail = NULL
-            mirror_publish(log, end, 0)
-            log_file_release(f)
-        m.part_size = 0
+        rc = _write(m, log.position, m.blank, BLANK_SIZE)
         m.filler_left = -1
-    log_lock_end(log)
+        if rc == 0:
+            rc = _roll(log, end)
     return rc if rc == 0 else _failed(m)
+
+
+cdef int _roll(Log *log, int64_t end) noexcept nogil:
+    # The file is full. 0; -1: the log has failed meanwhile.
+    cdef LogFile *f = log.tail
+    log_lock_begin(log)
+    if rmq_load32(&log.fence) != 0:
+        log_lock_end(log)
+        return -1
+    rmq_publish(&f.data_end, log.position + BLANK_SIZE)
+    log.tail = NULL
+    mirror_publish(log, end, 0)
+    log_file_release(f)
+    log_lock_end(log)
+    return 0
 
 
 cdef inline Bad _checked(const Mirror *m, const RecordView *v) noexcept nogil:
@@ -211,8 +224,7 @@ cdef int _begin_blank(Mirror *m, const unsigned char *at) noexcept nogil:
         return mirror_refuse(m, RMQ_HA_NO_RECORD, 0, log.position, rmq_get32(at))
     if log.tail == NULL and _next_file(m) < 0:
         return -1
-    memmove(m.part, at, RECORD_HEAD_SIZE)
-    m.part_size = RECORD_HEAD_SIZE
+    memcpy(m.blank, at, BLANK_SIZE)
     m.filler_left = rest - BLANK_SIZE
     return _fill(m, NULL, 0) if m.filler_left == 0 else 0
 
@@ -221,67 +233,73 @@ cdef inline bint _is_blank(const unsigned char *at) noexcept nogil:
     return rmq_get32(at + RECORD_AT_MAGIC) == MAGIC_BLANK
 
 
-cdef int _need(Mirror *m, int64_t room) noexcept nogil:
+# ---- what came, on its way to the file
+
+cdef int mirror_room(Mirror *m) noexcept nogil:
+    # What is kept moves to the beginning, and a record that has begun fits in behind it.
+    cdef int64_t kept = m.to - m.from_, came = m.end - m.raw, need
     cdef unsigned char *more
-    if room > m.part_room:
-        more = <unsigned char *> realloc(m.part, room)
+    if m.from_ > 0 or m.raw > m.to:
+        memmove(m.input, m.input + m.from_, kept)
+        memmove(m.input + kept, m.input + m.raw, came)
+        m.from_, m.to, m.raw, m.end = 0, kept, kept, kept + came
+    need = rmq_get32(m.input) + SPARE if kept >= RECORD_HEAD_SIZE else 0      # mirror_append has believed this size
+    if need > m.room:
+        more = <unsigned char *> realloc(m.input, need)
         if more == NULL:
             return mirror_refuse(m, RMQ_HA_FAILED, ENOMEM, m.log.position, 0)
-        m.part, m.part_room = more, room
+        m.input, m.room = more, need
     return 0
 
 
-cdef int64_t _take_part(Mirror *m, const unsigned char *from_, int64_t n) noexcept nogil:
-    # Completes the record that has begun. Bytes taken, -1.
-    cdef int64_t want = RECORD_HEAD_SIZE, take, records = 0, timestamp = 0, run
-    if m.part_size >= RECORD_HEAD_SIZE:
-        want = rmq_get32(m.part)
-    take = min(want - m.part_size, n)
-    if _need(m, want) < 0:
-        return -1
-    memcpy(m.part + m.part_size, from_, take)
-    m.part_size += take
-    if m.part_size < want:
-        return take
-    if want == RECORD_HEAD_SIZE:
-        if _is_blank(m.part):
-            return take if _begin_blank(m, m.part) == 0 else -1
-    run = _run_of(m, m.part, m.part_size, &records, &timestamp)
-    if run < 0:
-        return -1
-    if run > 0:
-        m.part_size = 0
-        return take if _append(m, m.part, run, records, timestamp) == 0 else -1
-    return take         # its size is known now, and believed
+cdef void _keep(Mirror *m, int64_t n) noexcept nogil:
+    # The next n bytes join those of the log that came before them. Without such they stay where they are.
+    if m.from_ == m.to:
+        m.from_ = m.to = m.raw
+    elif m.to < m.raw:
+        memmove(m.input + m.to, m.input + m.raw, n)
+    m.to += n
 
 
-cdef int mirror_take(Mirror *m, const unsigned char *from_, int64_t n) noexcept nogil:
-    # Bytes of the log from m.received on.
-    cdef int64_t done, run, records = 0, timestamp = 0
+cdef int mirror_take(Mirror *m, int64_t n) noexcept nogil:
+    cdef int64_t done
     while n > 0:
+        done = n
         if m.received < m.log.position:
-            done = _compare(m, from_, n)
-        elif m.filler_left > 0:
-            done = min(n, m.filler_left)
-            if _fill(m, from_, done) < 0:
-                return -1
-        elif m.part_size > 0 or n < RECORD_HEAD_SIZE:
-            done = _take_part(m, from_, n)
-        elif _is_blank(from_):
-            done = RECORD_HEAD_SIZE
-            if _begin_blank(m, from_) < 0:
+            done = _compare(m, m.input + m.raw, n)
+            if done < 0:
                 return -1
         else:
-            done = run = _run_of(m, from_, n, &records, &timestamp)
-            if run > 0 and _append(m, from_, run, records, timestamp) < 0:
-                return -1
-            if run == 0:
-                done = _take_part(m, from_, RECORD_HEAD_SIZE)
-        if done < 0:
-            return -1
-        from_ += done
-        n -= done
+            _keep(m, n)
+        m.raw += done
         m.received += done
+        n -= done
+    return 0
+
+
+cdef int mirror_append(Mirror *m) noexcept nogil:
+    cdef int64_t done, n, records = 0, timestamp = 0
+    cdef const unsigned char *at
+    while m.from_ < m.to:
+        at = m.input + m.from_
+        n = m.to - m.from_
+        if m.filler_left > 0:
+            done = min(n, m.filler_left)
+            if _fill(m, at, done) < 0:
+                return -1
+        elif n < RECORD_HEAD_SIZE:
+            break
+        elif _is_blank(at):
+            done = BLANK_SIZE
+            if _begin_blank(m, at) < 0:
+                return -1
+        else:
+            done = _run_of(m, at, n, &records, &timestamp)
+            if done <= 0:
+                return <int> done
+            if _append(m, at, done, records, timestamp) < 0:
+                return -1
+        m.from_ += done
     return 0
 
 

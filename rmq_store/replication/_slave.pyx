@@ -8,7 +8,7 @@ import weakref
 
 from libc.stdint cimport int64_t
 from libc.stdlib cimport calloc, free, malloc
-from libc.string cimport memmove, strncpy
+from libc.string cimport strncpy
 
 from rmq_store.access.core._core cimport StoreCore
 from rmq_store.base.io._sync cimport (ETIMEDOUT, rmq_count, rmq_load, rmq_load32, rmq_mutex_lock, rmq_mutex_unlock, rmq_publish,
@@ -21,14 +21,19 @@ from rmq_store.log.flush._flush cimport flush_all
 from rmq_store.replication._ha cimport (RMQ_HA_ADDRESS, RMQ_HA_FAILED, RMQ_HA_FOLLOWS, RMQ_HA_LOST, RMQ_HA_SHORT, RMQ_HA_WRONG,
                                         rmq_ha_heard, rmq_ha_note, rmq_ha_say)
 from rmq_store.replication._mirror cimport (STATE_COMPARES, STATE_FAILED, STATE_FOLLOWS, STATE_REFUSED, STATE_STALLED,
-                                            STATE_WAITS, Mirror, mirror_begin, mirror_publish, mirror_refuse, mirror_take,
-                                            mirror_tell, rmq_ha_close, rmq_ha_connect, rmq_ha_leave, rmq_ha_pause,
-                                            rmq_ha_receive, rmq_ha_send, rmq_ha_shut, rmq_ha_wake_new, rmq_ha_wake_signal)
+                                            STATE_WAITS, Mirror, mirror_append, mirror_begin, mirror_publish, mirror_refuse,
+                                            mirror_room, mirror_take, mirror_tell, rmq_ha_close, rmq_ha_connect,
+                                            rmq_ha_leave, rmq_ha_more, rmq_ha_pause, rmq_ha_receive, rmq_ha_send, rmq_ha_shut,
+                                            rmq_ha_wake_new, rmq_ha_wake_signal)
 
 cdef enum:
     HEAD = 12
     SIZE_AT = 8                 # of the head
-    IN_SIZE = 256 << 10
+    ROOM = 512 << 10            # for what comes with one call: as much as a processor's cache keeps until it is written
+    # While a master sends without a pause, a report goes for so many bytes. Each report costs both sides a call and a wake-up,
+    # and who waits for a slave that is so far behind waits for more than one of them.
+    STREAM = 64 << 10           # of one receive: there may be more already
+    REPORT = 1 << 20
     OVERLAP = 64 << 10          # bytes of the own log that a connection begins with, to compare
     FRAME_MAX = 4 << 20         # of a frame; RocketMQ's slave reads no larger one either
 
@@ -59,8 +64,15 @@ cdef int _report(Mirror *m) noexcept nogil:
         return mirror_refuse(m, RMQ_HA_FAILED, rmq_load32(&m.log.fence), at, 0)
     rmq_put64(out, at)
     m.reported_ns = _now(m)
+    m.owed = 0
     rc = rmq_ha_send(m.peer_socket.fd, out, 8)
     return 0 if rc == 0 else mirror_refuse(m, RMQ_HA_LOST, -rc, m.log.position, 0)
+
+
+cdef inline bint _worth(Mirror *m) noexcept nogil:
+    # A device may be so slow that the master would take a whole MiB for silence.
+    return (m.owed >= REPORT or _now(m) - m.reported_ns >= m.heartbeat_ms * MS
+            or not rmq_ha_more(m.peer_socket.fd))
 
 
 cdef int _beat(Mirror *m, int64_t pause_ms) noexcept nogil:
@@ -100,7 +112,7 @@ cdef inline void _end_at(Log *log, int64_t at) noexcept nogil:
 
 cdef int _frame(Mirror *m) noexcept nogil:
     # A head is whole: the frame has to lie where the last one ended.
-    cdef const unsigned char *head = m.input + m.in_from
+    cdef const unsigned char *head = m.input + m.raw
     cdef int64_t at = rmq_get64(head)
     cdef int64_t size = rmq_get32(head + SIZE_AT)
     cdef Log *log = m.log
@@ -108,7 +120,7 @@ cdef int _frame(Mirror *m) noexcept nogil:
         return mirror_refuse(m, RMQ_HA_WRONG, 0, at, m.received)
     if m.received == 0 and row_start(log.row) < 0:      # this log has nothing yet, and begins where the master says
         if size == 0:
-            m.in_from += HEAD
+            m.raw += HEAD
             rmq_publish(&m.master_end, at)
             if rmq_load32(&m.state) != STATE_FOLLOWS:
                 _follows(m)             # the master has nothing to send either
@@ -120,7 +132,7 @@ cdef int _frame(Mirror *m) noexcept nogil:
         return mirror_refuse(m, RMQ_HA_WRONG, 0, at, m.received)
     if size == 0 and m.received < log.position:
         return mirror_refuse(m, RMQ_HA_SHORT, 0, m.received, log.position)        # it has no more, and this log has
-    m.in_from += HEAD
+    m.raw += HEAD
     m.frame_left = size
     rmq_publish(&m.master_end, at + size)
     if rmq_load32(&m.state) != STATE_FOLLOWS and m.received >= log.position:
@@ -135,34 +147,29 @@ cdef void _follows(Mirror *m) noexcept nogil:
 
 
 cdef int _input(Mirror *m) noexcept nogil:
-    # Everything that has come.
+    # Everything that has come. What a frame refuses does not keep what came before it from the log.
     cdef int64_t n
-    while True:
+    cdef int rc = 0
+    while rc == 0:
         if m.frame_left == 0:
-            if m.in_size - m.in_from < HEAD:
+            if m.end - m.raw < HEAD:
                 break
-            if _frame(m) < 0:
-                return -1
+            rc = _frame(m)
             continue
-        n = min(m.frame_left, m.in_size - m.in_from)
+        n = min(m.frame_left, m.end - m.raw)
         if n == 0:
             break
-        if mirror_take(m, m.input + m.in_from, n) < 0:
-            return -1
-        m.in_from += n
+        rc = mirror_take(m, n)
         m.frame_left -= n
         rmq_count(&m.received_bytes, n)
-    memmove(m.input, m.input + m.in_from, m.in_size - m.in_from)
-    m.in_size -= m.in_from
-    m.in_from = 0
-    return 0
+    return rc if mirror_append(m) == 0 else -1
 
 
 cdef int _session(Mirror *m) noexcept nogil:
     # Until the connection ends, for whatever reason.
     cdef int64_t now, due, got
     cdef bint heard = False
-    m.in_from = m.in_size = m.frame_left = m.part_size = 0
+    m.from_ = m.to = m.raw = m.end = m.frame_left = m.owed = 0
     m.filler_left = -1
     m.received = mirror_begin(m, OVERLAP, &m.filler_from)
     if m.received < 0:
@@ -177,8 +184,9 @@ cdef int _session(Mirror *m) noexcept nogil:
         due = m.reported_ns + m.heartbeat_ms * MS - now
         if m.heard_ns + m.silence_ms * MS - now < due:
             due = m.heard_ns + m.silence_ms * MS - now
-        got = rmq_ha_receive(m.peer_socket.fd, m.input + m.in_size, IN_SIZE - m.in_size, m.wake,
-                             due // MS + 1 if due > 0 else 0)
+        if mirror_room(m) < 0:
+            return -1
+        got = rmq_ha_receive(m.peer_socket.fd, m.input + m.end, m.room - m.end, m.wake, due // MS + 1 if due > 0 else 0)
         if got == -ETIMEDOUT:
             if _now(m) - m.heard_ns >= m.silence_ms * MS:
                 return mirror_refuse(m, RMQ_HA_LOST, ETIMEDOUT, m.log.position, 0)
@@ -191,13 +199,14 @@ cdef int _session(Mirror *m) noexcept nogil:
             return mirror_refuse(m, RMQ_HA_LOST, <int> -got, m.log.position, not heard)
         heard = True
         m.heard_ns = _now(m)
-        m.in_size += got
+        m.end += got
         now = m.received
         if _input(m) < 0:
             return -1
         if m.received != now and m.received >= m.log.position and rmq_load32(&m.state) != STATE_FOLLOWS:
             _follows(m)
-        if m.received != now and _report(m) < 0:
+        m.owed += m.received - now
+        if m.owed > 0 and (got < STREAM or _worth(m)) and _report(m) < 0:
             return -1
         mirror_tell(m)
     return 0
@@ -252,10 +261,10 @@ cdef class Slave:
         m.sync_mode = store.sync_mode
         m.peer_socket.fd, m.last_what, m.master_end = -1, -1, -1
         m.check_crc, m.crc_required, m.beat = options.recover_check_crc, options.record_crc_required, _beat
-        m.part_room = 64 << 10
-        m.input, m.part = <unsigned char *> malloc(IN_SIZE), <unsigned char *> malloc(m.part_room)
+        m.room = ROOM
+        m.input = <unsigned char *> malloc(m.room)
         m.wake = rmq_ha_wake_new()
-        if m.input == NULL or m.part == NULL or m.wake < 0:
+        if m.input == NULL or m.wake < 0:
             raise MemoryError("replication")
         rc = rmq_thread_start(&m.thread, _run, m, b"rmq-ha-slave")
         if rc < 0:
@@ -270,7 +279,6 @@ cdef class Slave:
             rmq_ha_leave(&self.mirror.peer_socket)
             rmq_ha_close(self.mirror.wake)
             free(self.mirror.input)
-            free(self.mirror.part)
             free(self.mirror)
 
     def stop(self):

@@ -1,10 +1,11 @@
 """What a slave copies of its master beside the log: topics, groups, consumer offsets, delay offsets, and how far timer messages
 are (RocketMQ: SlaveSynchronize, BrokerOuterAPI).
 
-One thread asks the master's broker, ours or a real one, as a Java slave does: 21, 60 and 61 at the port two below, where that
-answers, the others at the broker's own. Topics and groups are replaced where the master's dataVersion differs; offsets are set
-where they differ, once this log has what they stand for: the slave asks the master where its log ends (28), and waits for that.
-What a master does not know (402 in 4.9, 60 and 61 without timers) is left out. The files are RocketMQ's. Control plane.
+One thread asks the master's broker, ours or a real one, at its own port. A Java slave asks for 21, 60 and 61 at the port two
+below. There another broker may listen, whose topics are none of this log's; and every broker answers them at its own as well.
+Topics and groups are replaced where the master's dataVersion differs; offsets are set where they differ, once this log has what
+they stand for: the slave asks the master where its log ends (28), and waits for that. What a master does not know (402 in 4.9,
+60 and 61 without timers) is left out. The files are RocketMQ's. Control plane.
 """
 import os
 import struct
@@ -19,14 +20,13 @@ from rmq_store.base.io.threads import start_thread
 from rmq_store.config.upstream_json import int_keys, parse_json
 from rmq_store.errors import RmqStoreError, StoreClosed, StoreStateError
 from rmq_store.events import Event, emit
-from rmq_store.remoting.client import Client, NoAnswer, address_text, split_address
+from rmq_store.remoting.client import Client, NoAnswer
 from rmq_store.services.consumer.config_file import ConfigFile
 from rmq_store.services.timer.service import CHECK, copy_check
 
 __all__ = ["Metadata"]
 
 TOPICS, RUNTIME, OFFSETS, DELAYS, TIMER_CHECK, TIMER_METRICS, GROUPS, MODES = 21, 28, 43, 45, 60, 61, 201, 402
-FAST = (TOPICS, TIMER_CHECK, TIMER_METRICS)     # codes that a Java slave asks for at the port two below
 OPTIONAL = (RUNTIME, MODES, TIMER_METRICS, TIMER_CHECK)
 NOT_SUPPORTED = 3
 OFFSET_END, NUMBER_END = 1 << 63, 1 << 62       # the timer counts on from its numbers
@@ -46,7 +46,6 @@ class Metadata:
         """begin: called once, in the thread of this object, when topics were copied or could not be: the messages of a topic
         that come before its entry would get queues of the usual type. Raises ValueError for an address that is none."""
         self._begin = begin
-        host, port = split_address(master)
         version = 479 if store.options.compat == "5.x" else 409
         self.master = master
         self._store, self._path = weakref.ref(store), store.path
@@ -55,7 +54,6 @@ class Metadata:
         self._modes = ConfigFile(files, store.path, "messageRequestMode.json")
         self._metrics = ConfigFile(files, store.path, "timermetrics")
         self._client = Client(master, version=version)
-        self._fast = Client(address_text((host, port - 2)), version=version) if port > 2 else None
         self._writing = threading.Lock()        # held while files change: stop() waits for that, and for no peer
         self._wake, self._ended = threading.Event(), threading.Event()
         self._stopped = self._said_fine = False
@@ -73,9 +71,7 @@ class Metadata:
             self._stopped = True
         self._ended.set()
         self._wake.set()
-        for client in (self._client, self._fast):
-            if client is not None:
-                client.close()
+        self._client.close()
         if threading.current_thread() is not self.thread:
             self.thread.join(JOIN_S)
 
@@ -157,7 +153,7 @@ class Metadata:
     def _asked(self, code: int) -> bytes | None:
         """The body of an answer; None where this master has no such thing."""
         try:
-            return self._ask(code)
+            return self._client.ask(code).body
         except NoAnswer as error:
             if code in OPTIONAL:
                 return None
@@ -175,17 +171,6 @@ class Metadata:
         if store is None or self._stopped:
             raise StoreClosed(self._path)
         return store
-
-    def _ask(self, code: int) -> bytes:
-        if code in FAST and self._fast is not None:
-            try:
-                return self._fast.ask(code).body
-            except NoAnswer as error:
-                if error.code != NOT_SUPPORTED:     # else another service of RocketMQ's may listen there
-                    raise
-            except OSError:             # nobody listens there, or something else does
-                pass
-        return self._client.ask(code).body
 
     # ---- what is done with the answers
 

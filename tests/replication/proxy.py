@@ -62,7 +62,8 @@ class Wire:
 
     def _carry(self, source: socket.socket, to: socket.socket, seed: float, frames: bool) -> None:
         r = random.Random(seed)
-        rest = r.choice([200, 3000, 50_000, 300_000, 1 << 40]) if self.bad else 1 << 40
+        long = [300_000, 1 << 40] if self.cuts else []      # the first connection does not last: what is sent may be little
+        rest = r.choice([200, 3000, 50_000, *long]) if self.bad else 1 << 40
         piece, lazy = (r.choice(PIECES), r.random() < 0.3) if self.bad else (65536, False)
         lies, beats = self.bad and frames and r.random() < 0.5, Heartbeats(r)
         try:

@@ -1,4 +1,5 @@
 """A master and a slave of this library: the slave's log is the master's, byte for byte, whatever comes between them."""
+import itertools
 import random
 from pathlib import Path
 
@@ -8,11 +9,13 @@ from rmq_store import MessageStore, errors
 from rmq_store.status import GetStatus
 from tests.replication.pairs import (
     SMALL,
+    Listening,
     caught_up,
     connected,
     content_of,
     fill,
     joined,
+    log_of,
     master,
     queues_of,
     same_log,
@@ -23,7 +26,8 @@ from tests.soon import until
 
 
 @pytest.mark.parametrize("how", [{}, {"write_path": "pool"}, {"flush_mode": "sync"},
-                                 {"flush_mode": "sync", "compat": "4.9", "write_path": "pool"}])
+                                 {"flush_mode": "sync", "compat": "4.9", "write_path": "pool"},
+                                 {"write_path": "pool", "flush_backend": "fdatasync"}])
 def test_slave_has_what_the_master_has(tmp_path: Path, how: dict) -> None:
     with master(tmp_path / "m", **how) as m, slave(tmp_path / "s", m) as s:
         joined(m)
@@ -140,6 +144,25 @@ def test_slave_that_is_ahead(tmp_path: Path, caplog: pytest.LogCaptureFixture) -
         with connected(m) as peer:
             peer.report(end)
             assert peer.closed_by_peer()
+
+
+def test_a_slave_reports_what_came_in_long_pieces(tmp_path: Path) -> None:
+    """Of a stream it reports a part only, but always its end, and each piece that nothing follows."""
+    large = {"segment_size_bytes": 8 << 20, "message_size_max_bytes": 1 << 20}
+    late = {"ha_send_heartbeat_interval_ms": 3_000_000, "ha_housekeeping_interval_ms": 3_600_000}
+    with master(tmp_path / "source", **large) as m:
+        begins = [m.put("T", bytes(200_000)).offset for _ in range(30)]
+        end = m.max_log_offset
+        log = log_of(tmp_path / "source", 0, end)
+    with Listening() as listening, slave(tmp_path / "s", listening.address, **late, **large), listening.accept() as peer:
+        assert peer.read_report() == 0
+        for begin, behind in itertools.pairwise([*begins[:8], end]):      # the last piece is many messages
+            for at in range(begin, behind, 32768):
+                peer.frame(at, log[at:min(at + 32768, behind)])
+            reported = begin
+            while reported < behind:
+                reported = peer.read_report()
+            assert reported == behind
 
 
 def test_names_of_rocketmq(tmp_path: Path) -> None:

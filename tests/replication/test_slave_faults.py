@@ -1,6 +1,7 @@
 """What may go wrong on a slave: wrong checksums, a full disk, a failed sync, a log that ends with a file, or has no record."""
 import errno
 import os
+import random
 import struct
 from contextlib import suppress
 from pathlib import Path
@@ -127,6 +128,31 @@ def test_a_full_disk_heals(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> 
         same_log(m, s)
 
 
+@pytest.mark.parametrize("short", [False, True])
+def test_a_write_that_fails(tmp_path: Path, short: bool) -> None:
+    """A short one goes on. One that fails is the end: it is not tried again, and what it wrote is never acknowledged."""
+    probe = ProbeIo()
+    with master(tmp_path / "m") as m:
+        s = slave(tmp_path / "s", m, _io=probe)
+        joined(m)
+        fill(m, 5)
+        caught_up(s, m)
+        before = s.max_log_offset
+        probe.fail("pwrite", 1, None if short else errno.EIO, path="commitlog", short=short)
+        fill(m, 5, 1)
+        if short:
+            caught_up(s, m)
+            assert probe.hits == 1
+            same_log(m, s)
+            s.close()
+            return
+        until(lambda: s.replication().state == "failed", 20_000)
+        until(lambda: m.replicas() == [], 20_000)
+        assert s.max_log_offset == before
+        with pytest.raises(errors.DurabilityError):
+            s.close()
+
+
 def test_a_failed_sync_is_the_end(tmp_path: Path) -> None:
     """It is never tried again, and nothing behind it is acknowledged."""
     probe = ProbeIo()
@@ -146,6 +172,34 @@ def test_a_failed_sync_is_the_end(tmp_path: Path) -> None:
         assert s.stats()["flushed"] == durable
         with pytest.raises(errors.DurabilityError):
             s.close()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_frames_of_any_size(tmp_path: Path, seed: int) -> None:
+    """Of records that are larger than what a slave reads at once, too, and of the rest of a file behind them."""
+    sizes = {"segment_size_bytes": 4 << 20, "message_size_max_bytes": 3 << 20}
+    r = random.Random(seed)
+    with master(tmp_path / "m", **sizes) as m:
+        while m.max_log_offset < 13 << 20:
+            m.put("T", r.randbytes(r.choice((10, 1000, 20_000, 700_000, 2_500_000))))
+        assert m.wait_dispatched(30)
+        end = m.max_log_offset
+        log = b"".join(p.read_bytes() for p in sorted((tmp_path / "m" / "commitlog").iterdir()) if p.name.isdigit())[:end]
+    with Listening() as listening, slave(tmp_path / "s", listening.address, **sizes) as s, listening.accept() as peer:
+        assert peer.read_report() == 0
+        at, several = 0, b""
+        while at < end:
+            n = min(r.choice((1, 7, 12, 900, 32768, 400_000, 3_000_000)), end - at)
+            several += struct.pack(">qi", at, n) + log[at:at + n]
+            at += n
+            cut = r.randrange(len(several) + 1)         # a head may come in two pieces as well
+            peer.socket.sendall(several[:cut])
+            several = several[cut:]
+        peer.socket.sendall(several)
+        until(lambda: s.max_log_offset == end, 20_000)
+        assert s.wait_dispatched(30)
+        files = sorted(p for p in (tmp_path / "s" / "commitlog").iterdir() if p.name.isdigit())
+        assert b"".join(p.read_bytes() for p in files)[:end] == log
 
 
 @pytest.mark.parametrize("made", ["by a master without a message", "whose first file was made and no more"])

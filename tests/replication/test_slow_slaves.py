@@ -3,7 +3,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.replication.pairs import SMALL, connected, fill, joined, log_of, master, slave
+from rmq_store.log.flush._uring import uring_probe
+from tests.crash.scenario import RING_HERE
+from tests.page_cache import cached
+from tests.replication.pairs import SMALL, caught_up, connected, fill, joined, log_of, master, slave
 from tests.soon import until
 
 LARGE = {"segment_size_bytes": 1 << 20, "message_size_max_bytes": 300_000}
@@ -36,6 +39,24 @@ def test_a_slave_that_does_not_read(tmp_path: Path, how: dict, caplog: pytest.Lo
                 got += len(data)
         assert got < end
         until(lambda: "cleaning has deleted that" in caplog.text, 20_000)
+
+
+@pytest.mark.skipif(not RING_HERE, reason="the kernel refuses a ring")
+def test_a_slave_that_keeps_up_is_served_from_the_pool(tmp_path: Path) -> None:
+    """What went around the page cache is not read back from the device."""
+    if uring_probe(str(tmp_path))["direct"] != 0:
+        pytest.skip("no direct I/O")
+    sizes = {"segment_size_bytes": 64 << 20, "pool_window_size_bytes": 16 << 20}
+    with master(tmp_path / "m", write_path="pool", flush_backend="io_uring", **sizes) as m, \
+            slave(tmp_path / "s", m, segment_size_bytes=64 << 20) as s:
+        joined(m)
+        fill(m, 1000, size=9000)
+        m.flush()
+        caught_up(s, m)
+        end, name = m.max_log_offset, f"{0:020d}"
+        assert cached(tmp_path / "m" / "commitlog" / name) == 0
+        logs = [(tmp_path / side / "commitlog" / name).read_bytes()[:end] for side in "ms"]
+        assert logs[0] == logs[1]
 
 
 def test_a_slave_behind_the_beginning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

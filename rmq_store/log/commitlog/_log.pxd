@@ -30,6 +30,11 @@ cdef enum AppendStatus:
     APPEND_FENCED = 3       # log.fence holds the errno
     APPEND_ERROR = 4        # out of memory while rolling
 
+cdef enum LogPin:
+    PIN_DISPATCH = 0
+    PIN_SEND = 1            # to slaves
+    PINS = 2
+
 cdef struct Log
 
 cdef struct Backend:
@@ -97,7 +102,7 @@ cdef struct Log:
     rmq_mutex commit_lock
     rmq_mutex sync_lock
     rmq_mutex reclaim_lock      # `reusable` moves, `pinned` changes
-    int64_t pinned              # the dispatcher reads the pool from here on; INT64_MAX: it does not
+    int64_t[PINS] pinned        # who reads the pool from where on; INT64_MAX: it does not
     # ---- waking
     rmq_event commit_wanted
     rmq_event flush_wanted
@@ -166,9 +171,10 @@ cdef void log_committed(Log *log, int64_t at) noexcept nogil
 cdef void log_flushed(Log *log, int64_t to, int64_t timestamp, int64_t begun_ns) noexcept nogil
 # Direct: gives pool room back, all that may be (wanted), or what leaves half of the pool to those who read what is recent.
 cdef void log_reclaim(Log *log, bint wanted) noexcept nogil
-# Direct: bytes from `at` on stay in the pool until log_unpin. False: they are gone, read the file. One reader, the dispatcher.
-cdef bint log_pin(Log *log, int64_t at) noexcept nogil
-cdef void log_unpin(Log *log) noexcept nogil
+# Direct: bytes from `at` on stay in the pool until log_unpin. False: they are gone, read the file. reader: a LogPin, of which
+# one thread reads at a time.
+cdef bint log_pin(Log *log, int reader, int64_t at) noexcept nogil
+cdef void log_unpin(Log *log, int reader) noexcept nogil
 # Direct: copies [offset, offset + size) out of the pool; False: not there any more, or not committed. Any thread.
 cdef bint log_copy(Log *log, int64_t offset, int64_t size, unsigned char *to) noexcept nogil
 cdef bint log_busy(Log *log) noexcept nogil                 # the put lock is held longer than busy_after_ms

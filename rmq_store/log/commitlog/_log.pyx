@@ -29,6 +29,7 @@ cdef int64_t MAKE_WAY_NS = 500_000      # moving takes some 20 us, which a machi
 
 
 cdef Log *log_new(const rmq_io *io, FileRow *row, Pool *pool, int put_lock_spins) noexcept nogil:
+    cdef int i
     cdef Log *log = <Log *> rmq_new_lines(sizeof(Log))
     if log == NULL:
         return NULL
@@ -37,7 +38,8 @@ cdef Log *log_new(const rmq_io *io, FileRow *row, Pool *pool, int put_lock_spins
     log.pool = pool
     log.lock.spins = put_lock_spins
     log.confirm = INT64_MAX
-    log.pinned = INT64_MAX
+    for i in range(PINS):
+        log.pinned[i] = INT64_MAX
     return log
 
 
@@ -338,6 +340,7 @@ cdef void log_flushed(Log *log, int64_t to, int64_t timestamp, int64_t begun_ns)
 
 cdef void log_reclaim(Log *log, bint wanted) noexcept nogil:
     cdef int64_t to, recent
+    cdef int i
     if not log.direct:
         return
     rmq_mutex_lock(&log.reclaim_lock)
@@ -345,26 +348,26 @@ cdef void log_reclaim(Log *log, bint wanted) noexcept nogil:
     recent = rmq_load(&log.wrote) - log.pool.size // 2
     if not wanted and recent < to:
         to = recent
-    if log.pinned < to:
-        to = log.pinned
+    for i in range(PINS):
+        to = min(to, log.pinned[i])
     if to > log.reusable:
         rmq_publish(&log.reusable, to)
     rmq_mutex_unlock(&log.reclaim_lock)
 
 
-cdef bint log_pin(Log *log, int64_t at) noexcept nogil:
+cdef bint log_pin(Log *log, int reader, int64_t at) noexcept nogil:
     cdef bint there
     rmq_mutex_lock(&log.reclaim_lock)
     there = log.reusable <= at
     if there:
-        rmq_publish(&log.pinned, at)
+        rmq_publish(&log.pinned[reader], at)
     rmq_mutex_unlock(&log.reclaim_lock)
     return there
 
 
-cdef void log_unpin(Log *log) noexcept nogil:
+cdef void log_unpin(Log *log, int reader) noexcept nogil:
     rmq_mutex_lock(&log.reclaim_lock)
-    rmq_publish(&log.pinned, INT64_MAX)
+    rmq_publish(&log.pinned[reader], INT64_MAX)
     rmq_mutex_unlock(&log.reclaim_lock)
     rmq_event_wake(&log.room)
 

@@ -44,6 +44,8 @@ cdef struct Dispatcher:
     int waits                       # how often one began to: atomic
     rmq_mutex round_lock            # a round is under way: in this thread, or in that of an append (log_dispatch)
     int64_t here_ns                 # under round_lock: when an append's thread last dispatched
+    void (*ahead)(void *of) noexcept nogil      # under round_lock: called before a round, for slaves, which wait for no queue
+    void *ahead_of                  # NULL: there is nobody to call
     bint running
     int stop
     unsigned char[BIT_MAP_SIZE_MAX] bit_map     # of the record at hand
@@ -58,6 +60,8 @@ cdef int dispatch_reserve(Dispatcher *d, int64_t end) noexcept nogil
 # From here on the records are evaluated with `filters`; the ones before are not used any more. Returns the log offset of the
 # first such record, and in *newest the latest store time there is so far.
 cdef int64_t dispatch_filters(Dispatcher *d, const FilterSet *filters, int64_t *newest) noexcept nogil
+# Sets what is called before a round, of = NULL: nothing. When this returns the one before is not under way any more.
+cdef void dispatch_ahead(Dispatcher *d, void (*ahead)(void *of) noexcept nogil, void *of) noexcept nogil
 cdef int dispatcher_start(Dispatcher *d) noexcept nogil
 cdef int dispatcher_stop(Dispatcher *d) noexcept nogil          # joins the thread; what is behind stays behind
 # A reader begins, or ends, to wait for messages. While one does, and for a while after, every append wakes the dispatcher.

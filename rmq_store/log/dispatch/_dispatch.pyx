@@ -16,7 +16,7 @@ from rmq_store.codec._light cimport Light, light_next, light_topic, lights_of
 from rmq_store.codec._record cimport (RECORD_BAD_SIZE, RECORD_BLANK, RECORD_OK, RECORD_SIZE_MISMATCH, PropertyView,
                                       RecordStatus, RecordView, properties_scan, record_parse, topic_fits)
 from rmq_store.filter._bitmap cimport FilterSet, filter_bits
-from rmq_store.log.commitlog._log cimport FENCE_WRITE, Log, log_fence, log_make_way, log_pin, log_unpin
+from rmq_store.log.commitlog._log cimport FENCE_WRITE, PIN_DISPATCH, Log, log_fence, log_make_way, log_pin, log_unpin
 from rmq_store.log.pool._pool cimport pool_at
 from rmq_store.queues.consumequeue._batches cimport queue_batched, queues_batch
 from rmq_store.queues.consumequeue._queue cimport (Queue, QueueTable, queue_begins_anew, queue_next, queue_put, queues_bit_map,
@@ -203,7 +203,7 @@ cdef int _round(Dispatcher *d, int64_t limit) noexcept nogil:
     cdef RecordStatus status
     cdef int rc = 0
     # What was written around the page cache would have to be read back from the device: it is taken from the pool.
-    cdef bint pinned = log.direct and log_pin(log, at)
+    cdef bint pinned = log.direct and log_pin(log, PIN_DISPATCH, at)
     cdef unsigned char *place
     while at < limit and at < stop:
         if d.file == NULL or at < d.file.start or at >= d.file.start + d.file.size:
@@ -253,8 +253,8 @@ cdef int _round(Dispatcher *d, int64_t limit) noexcept nogil:
     if pinned:
         # The pool is kept from here on, so that producers wait for the dispatcher rather than leave it to the device; not where
         # something else holds it back.
-        if rc < 0 or published < 0 or _held_back(d, at) or not log_pin(log, at):
-            log_unpin(log)
+        if rc < 0 or published < 0 or _held_back(d, at) or not log_pin(log, PIN_DISPATCH, at):
+            log_unpin(log, PIN_DISPATCH)
         else:
             rmq_event_wake(&log.room)
     return rc
@@ -346,6 +346,8 @@ cdef int _told_round(Dispatcher *d, int64_t limit) noexcept nogil:
     cdef int rc
     if before >= limit:
         return 0
+    if d.ahead_of != NULL:
+        d.ahead(d.ahead_of)
     d.index_failed = False
     rc = _round(d, limit)
     _hold_log(d, rc)
@@ -390,7 +392,7 @@ cdef void *_run(void *arg) noexcept nogil:
     cdef int ticket, rc, waits = 0, eager = 0
     # From the first record on: producers that fill the pool before this thread has run would leave it to read the device.
     if log.direct and not log.durable_only and rmq_load(&log.confirm) == INT64_MAX:
-        log_pin(log, log.dispatched)
+        log_pin(log, PIN_DISPATCH, log.dispatched)
     while rmq_load32(&d.stop) == 0 and rmq_load32(&d.error) == 0:
         ticket = rmq_event_ticket(&log.dispatch_wanted)
         limit = dispatch_limit(d)
@@ -427,6 +429,12 @@ cdef void *_run(void *arg) noexcept nogil:
         idle = 0
     rmq_event_wake(&d.moved)
     return NULL
+
+
+cdef void dispatch_ahead(Dispatcher *d, void (*ahead)(void *of) noexcept nogil, void *of) noexcept nogil:
+    rmq_mutex_lock(&d.round_lock)
+    d.ahead, d.ahead_of = ahead, of
+    rmq_mutex_unlock(&d.round_lock)
 
 
 cdef int dispatcher_start(Dispatcher *d) noexcept nogil:
