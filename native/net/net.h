@@ -4,7 +4,7 @@
 #include "rmq_net.h"
 #include "rmq_wake.h"
 
-enum { READ_SIZE = 1 << 16, EVENTS = 64, OUT_KEPT = 1 << 14, TLS_HANDSHAKE = 0x16 };
+enum { READ_SIZE = 1 << 16, EVENTS = 64, OUT_KEPT = 1 << 14, TLS_HANDSHAKE = 0x16, STAGE_SIZE = 1 << 18 };
 #define SECOND INT64_C(1000000000)
 
 struct rmq_connection {
@@ -28,6 +28,7 @@ struct rmq_connection {
     char held_up;               /* too many answers are unread: whole frames wait in `in` */
     char dead, ending;          /* closed at once; closed when everything is sent */
     char marked, listed;        /* to be settled; in the list of those */
+    char more, gathers;         /* the next request is here already; the kernel keeps what was sent until more comes */
     char begun;                 /* it is known whether it begins as TLS does */
     char adopted;               /* `local` is not that of the socket */
     rmq_address peer, local;
@@ -69,6 +70,9 @@ struct rmq_net {
     rmq_event passed;
     rmq_frame frame;
     unsigned char chunk[READ_SIZE];
+    rmq_connection *staged_of;              /* NULL: nobody's */
+    size_t staged;
+    unsigned char stage[STAGE_SIZE];        /* answers of one connection whose pieces are short, until they are sent together */
 };
 
 /* ---- net.c */

@@ -35,6 +35,8 @@ typedef struct rmq_service {
     void (*woken)(void *ctx, int which);    /* fds[which], an eventfd, was signalled, and is read already */
     void (*tick)(void *ctx);                /* once a second, while there are connections */
     void (*closed)(void *ctx, rmq_connection *c);
+    /* The peer has taken answers while nothing of it was read, as too many of them were unread: what it said waits. */
+    void (*taken)(void *ctx, rmq_connection *c);
     void (*ending)(void *ctx);              /* no request comes any more; what is answered now is still sent */
     int fds[RMQ_NET_FDS];                   /* the owner's; -1: none */
 } rmq_service;
@@ -123,7 +125,8 @@ int rmq_connection_slow(const rmq_connection *c);       /* more of its answers i
 /* Room for `n` bytes behind what is to be sent; NULL: no memory, and the connection is closed. */
 unsigned char *rmq_connection_room(rmq_connection *c, size_t n);
 void rmq_connection_filled(rmq_connection *c, size_t n);
-/* Sends the parts, behind what is to be sent, without a copy of what the socket takes at once. parts[0] is the caller's place
- * for what is to be sent before; count: at most RMQ_NET_PARTS with it. */
+/* Sends the parts, behind what is to be sent: long ones without a copy of what the socket takes at once, short ones as one
+ * piece, together with those of the next answers if more requests are here already. parts[0] is the caller's place for what is
+ * to be sent before; count: at most RMQ_NET_PARTS with it. */
 void rmq_connection_parts(rmq_connection *c, struct iovec *parts, int count);
 #endif

@@ -12,7 +12,7 @@
 #include "rmq_atomic.h"
 #include "rmq_net.h"
 
-enum { PEERS = 6, GOOD_EVERY = 8, BODY = 60000 };
+enum { PEERS = 6, GOOD_EVERY = 8, BODY = 60000, PIECES = 40 };
 
 static rmq_net *net;
 static int port;
@@ -30,8 +30,11 @@ static rmq_done answered(rmq_connection *c, const rmq_frame *f, int32_t size) {
     rmq_answer_begin(&a, head, f->serialize, 0, f->opaque, 409, NULL);
     int32_t n = rmq_answer_end(&a, size);
     if (size > 0) {
-        struct iovec parts[3] = {{0}, {head, (size_t)n}, {body, (size_t)size}};
-        rmq_connection_parts(c, parts, 3);
+        struct iovec parts[2 + PIECES] = {{0}, {head, (size_t)n}};
+        int count = 2, pieces = 1 + (int)(next_turn() % PIECES);
+        for (int i = 0; i < pieces; i++)
+            parts[count++] = (struct iovec){body + i, (size_t)(i < pieces - 1 ? size / pieces : size - size / pieces * i)};
+        rmq_connection_parts(c, parts, count);
         return RMQ_DONE;
     }
     unsigned char *to = rmq_connection_room(c, (size_t)n);

@@ -84,7 +84,8 @@ class NativeFront:
         self._network.forget(connection)
 
     def heard(self, connection: int) -> float:
-        """When (time.monotonic) the network thread last answered a heartbeat of the connection; 0.0: never."""
+        """When (time.monotonic) the network thread last answered a heartbeat of the connection, or the connection took answers
+        while its heartbeats had to wait for that; 0.0: never."""
         return self._network.heard(connection)
 
     def accounts(self, generation: int, rows: Iterable[tuple[bytes, bytes]]) -> None:

@@ -9,6 +9,8 @@ from rmq_store.network._state cimport Service
 cdef rmq_done query_request(Service *s, rmq_connection *c, const rmq_frame *f) noexcept nogil
 cdef rmq_done update_request(Service *s, rmq_connection *c, const rmq_frame *f) noexcept nogil
 cdef rmq_done heartbeat_request(Service *s, rmq_connection *c, const rmq_frame *f) noexcept nogil
+# A client whose heartbeats wait, because it reads its answers slowly, is heard as well.
+cdef void consumers_taken(Service *s, rmq_connection *c) noexcept nogil
 # Whether the group has an offset of the queue.
 cdef bint consumers_know(Service *s, const rmq_pull *h) noexcept nogil
 # What a pull commits; False: Python has to.
@@ -18,4 +20,4 @@ cdef bint consumers_note(Service *s, rmq_connection *c, const rmq_pull *h) noexc
 cdef void consumers_remember(Service *s, uint64_t connection, const unsigned char *body, int32_t size, int32_t version,
                              int64_t generation) noexcept
 cdef void consumers_forget(Service *s, uint64_t connection) noexcept                # it is not registered any more
-cdef int64_t consumers_heard(Service *s, uint64_t connection) noexcept              # monotonic ns of the last one; 0: none
+cdef int64_t consumers_heard(Service *s, uint64_t connection) noexcept              # monotonic ns, last; 0: never

@@ -124,6 +124,18 @@ cdef rmq_done heartbeat_request(Service *s, rmq_connection *c, const rmq_frame *
     return RMQ_DONE
 
 
+cdef void consumers_taken(Service *s, rmq_connection *c) noexcept nogil:
+    # Where Python has the lock, the next write says it.
+    cdef uint64_t connection = rmq_connection_id(c)
+    cdef Beat *mine = &s.beats[<uint32_t> connection]
+    if not rmq_mutex_try(&s.beats_lock):
+        return
+    if mine.connection != connection:
+        mine.connection, mine.generation = connection, 0
+    rmq_publish(&mine.heard_ns, rmq_net_now(s.net))
+    rmq_mutex_unlock(&s.beats_lock)
+
+
 cdef void _lock(Service *s) noexcept:
     if not rmq_mutex_try(&s.beats_lock):
         with nogil:

@@ -260,7 +260,8 @@ cdef class Front:
             consumers_forget(self.service, connection)
 
     def heard(self, uint64_t connection):
-        """When a heartbeat of this connection was last answered without Python: float, time.monotonic; 0.0: none was."""
+        """When a heartbeat of this connection was last answered without Python, or answers were taken while its heartbeats had
+        to wait for that: float, time.monotonic; 0.0: neither was."""
         if self.service == NULL or <uint32_t> connection >= self._connections_max:
             return 0.0
         return consumers_heard(self.service, connection) / 1e9

@@ -92,6 +92,7 @@ cdef extern from "rmq_net.h" nogil:
         void (*woken)(void *ctx, int which) noexcept nogil
         void (*tick)(void *ctx) noexcept nogil
         void (*closed)(void *ctx, rmq_connection *c) noexcept nogil
+        void (*taken)(void *ctx, rmq_connection *c) noexcept nogil
         void (*ending)(void *ctx) noexcept nogil
         int fds[2]
     ctypedef struct rmq_net_limits:

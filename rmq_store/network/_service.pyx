@@ -10,7 +10,7 @@ from rmq_store.access.waiting._wait cimport StoreWait
 from rmq_store.access.writer._ahead cimport ahead_add, ahead_start, ahead_stop
 from rmq_store.access.writer._put cimport TELLS_NETWORK, WAIT_REPLICA
 from rmq_store.network._access cimport access_allows, access_begin, access_free, access_new
-from rmq_store.network._consumers cimport heartbeat_request, query_request, update_request
+from rmq_store.network._consumers cimport consumers_taken, heartbeat_request, query_request, update_request
 from rmq_store.network._net cimport RMQ_PASS, rmq_connection, rmq_connection_listener, rmq_done, rmq_frame, rmq_service
 from rmq_store.network._pulls cimport pull_request, pulls_arrived, pulls_closed, pulls_stop, pulls_tick
 from rmq_store.network._sends cimport batch_request, send_request
@@ -93,6 +93,10 @@ cdef void _closed(void *ctx, rmq_connection *c) noexcept nogil:
     pulls_closed(<Service *> ctx, c)
 
 
+cdef void _taken(void *ctx, rmq_connection *c) noexcept nogil:
+    consumers_taken(<Service *> ctx, c)
+
+
 cdef void _ending(void *ctx) noexcept nogil:
     settled_ending(<Service *> ctx)
 
@@ -100,7 +104,7 @@ cdef void _ending(void *ctx) noexcept nogil:
 cdef void service_serve(Service *s, rmq_service *out) noexcept nogil:
     out.ctx = s
     out.request, out.begin, out.turn, out.woken, out.tick, out.closed = _request, _begin, _turn, _woken, _tick, _closed
-    out.ending = _ending
+    out.taken, out.ending = _taken, _ending
     out.fds[FLUSHED], out.fds[ARRIVED] = s.sink.fd, s.hub_fd
 
 

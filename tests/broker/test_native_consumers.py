@@ -1,6 +1,7 @@
 """Offsets of groups and heartbeats that the network thread answers by itself (14, 15, 34): the processors in Python are the
 reference for what is answered and what becomes of it."""
 import threading
+import time
 
 import pytest
 
@@ -134,6 +135,24 @@ def test_a_client_that_was_heard_stays(tmp_path):
         assert len(clients.consumers("G")) == 1
         clients.expire(heard + 1)
         assert clients.consumers("G") == []
+
+
+def test_a_client_that_reads_slowly_stays(tmp_path):
+    """Its heartbeats wait behind answers that it has not read yet. That is no silence: it reads."""
+    with Broker.open(tmp_path / "s", profile="test") as broker, Peer(broker.address) as peer:
+        consuming(peer)
+        for _ in range(10):
+            assert peer.put(queue=1, body=bytes(30_000)).code == 0
+        client = broker._core.clients.consumers("G")[0].connection.id
+        sent = broker._front.counts()["bytes_in"]
+        for _ in range(100):
+            peer.ask_pull(queue=1)
+        until(lambda: broker._front.counts()["bytes_in"] > sent)
+        peer.send(34)                   # is not read before all of them are
+        moment = time.monotonic()
+        until(lambda: peer.sock.recv(1 << 16) and broker._front.heard(client) > moment)
+        broker._core.clients.expire(moment)
+        assert [c.connection.id for c in broker._core.clients.consumers("G")] == [client]
 
 
 def test_nothing_overtakes_a_request_that_python_has_not_served(tmp_path):

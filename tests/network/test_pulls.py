@@ -3,7 +3,7 @@ import pytest
 
 from rmq_store.codec._codec import decode_record
 from rmq_store.codec._java_hash import java_hash
-from rmq_store.remoting.frame import BINARY, JSON
+from rmq_store.remoting.frame import BINARY, JSON, Frame, encode
 from tests.network.conftest import PASSED
 from tests.network.peer import Peer
 from tests.network.test_sends import HEAD as SEND
@@ -37,6 +37,42 @@ def test_messages_that_are_there_come_at_once(opened, passed, serialize, code):
     assert bodies(answer) == [b"%d" % n for n in range(5, 37)] and (answer.code, answer.remark) == (0, "FOUND")
     assert answer.ext == {"suggestWhichBrokerId": "0", "nextBeginOffset": "37", "minOffset": "0", "maxOffset": "40"}
     assert answer.body == b"".join(bytes(m.raw) for m in store.get("T", 1, 5, 32)) and passed == []
+
+
+@pytest.mark.parametrize("count", [60, 300])
+def test_many_requests_at_once_get_each_its_own_answer(opened, passed, count):
+    """Short messages go in one piece with those of the next pull, long ones from the log, and sends are answered between. A
+    request that has only begun holds up none of those before it. 300 answers are more than a socket takes."""
+    store, front = opened()
+    long = [bytes([n]) * 70_000 for n in range(4)]
+    short = [b"%d" % n + bytes(900) for n in range(200)]
+    for n, body in enumerate(short):
+        store.put("T", body, queue_id=1)
+        store.put("T", long[n % 4] if n < 8 else b"between", queue_id=2)
+    store.wait_dispatched()
+    peer = Peer(front.address)
+    expected, requests = {}, []
+    for n in range(count):
+        queue_id, at, most = (2, n % 3, 4) if n % 5 == 4 else (1, n % 60 * 3, 32)
+        if n % 7 == 6:
+            requests.append(encode(Frame(310, n, SEND | {"e": "3"}, b"sent")))
+            expected[n] = None
+            continue
+        asked = {"queueOffset": f"{at}", "queueId": f"{queue_id}", "maxMsgNums": f"{most}"}
+        requests.append(encode(Frame(11, n, HEAD | asked)))
+        expected[n] = (2 * long if queue_id == 2 else short)[at:at + most]
+    half = len(requests[-1]) // 2
+    peer.sock.sendall(b"".join(requests)[:-half])
+    for left in range(count, 0, -1):
+        if left == 1:
+            peer.sock.sendall(requests[-1][-half:])
+        answer = peer.receive()
+        found = expected.pop(answer.opaque)
+        assert answer.code == 0
+        if found is not None:
+            got = bodies(answer)        # three long ones are as much as a pull may bring
+            assert got == found[:len(got)] and len(got) >= min(3, len(found))
+    assert passed == [] and not expected
 
 
 def test_tags_of_the_heartbeat_and_of_the_request(opened):
@@ -152,12 +188,14 @@ def test_a_held_pull_gets_nothing_that_was_taken_away(opened, passed, what):
     front.publish(given[0] + [("other", 6, 4, 4)], given[1])        # which concerns nobody
     put(store, b"allowed")
     assert bodies(peer.receive()) == [b"allowed"]
+    until(lambda: front.held() == 0)                # it is let go of after its answer
     peer.send(11, HEAD | {"queueOffset": "1"})
     until(lambda: front.held() == 1)
     front.publish(*(old if new is ... else new for old, new in zip(given, TAKEN_AWAY[what], strict=True)))
     put(store, b"secret")
     answer = peer.receive()
-    assert (answer.code, answer.body, answer.ext["nextBeginOffset"], front.held()) == (20, b"", "1", 0)
+    assert (answer.code, answer.body, answer.ext["nextBeginOffset"]) == (20, b"", "1")
+    until(lambda: front.held() == 0)
     assert peer.ask(11, HEAD | {"queueOffset": "1"}).code == PASSED
 
 
