@@ -3,7 +3,7 @@ from collections.abc import Callable, Sequence
 
 from bench.figures.document import Figures, NotMeasured
 from bench.figures.tables import NAMES, Column, bullets, cell, grid, paragraph, plain, rate, time
-from bench.load.subjects import OURS, POOL, RATES, REAL, SUBJECTS
+from bench.load.subjects import BARE, OURS, POOL, RATES, REAL, SUBJECTS
 
 PER_S = Column("a second", "per_s", rate)
 P50, P99 = Column("median", "p50_us", time), Column("p99", "p99_us", time)
@@ -21,7 +21,8 @@ REST = (("from exec on an empty directory until it answers", "broker/rest", Colu
 
 
 def _name(subject: str) -> str:
-    return {POOL: "rmq_store, pool"}.get(subject) or (f"RocketMQ {REAL[subject]}" if subject in REAL else NAMES[subject])
+    names = {POOL: "rmq_store, pool", BARE: "bare", **{name: f"RocketMQ {release}" for name, release in REAL.items()}}
+    return names.get(subject) or NAMES[subject]
 
 
 def _table(f: Figures, head: str, rows: Sequence[tuple[str, str, Column]], subjects: Sequence[str]) -> str:
@@ -29,11 +30,16 @@ def _table(f: Figures, head: str, rows: Sequence[tuple[str, str, Column]], subje
                 [[text, *(cell(f, case, column, s) for s in subjects)] for text, case, column in rows])
 
 
+def _bare(subjects: Sequence[str], what: str) -> str:
+    return "\n" + paragraph("Bare: " + what) if BARE in subjects else ""
+
+
 def broker(f: Figures) -> str:
     f.runs("broker/send_64x32")
-    subjects = [s for s in (OURS, POOL, *REAL) if s in f.subjects("broker/send_64x32")]
-    return _table(f, "messages of 1 KiB", BROKER, subjects) + "\n" + _table(f, "a broker", REST, [OURS, *(
-        s for s in subjects if s in REAL)])
+    subjects = [s for s in (OURS, POOL, *REAL, BARE) if s in f.subjects("broker/send_64x32")]
+    return (_table(f, "messages of 1 KiB", BROKER, subjects) + _bare(subjects, """a server that stores nothing and answers with
+            as many bytes: what loopback and the load's generator leave to a broker on these cores.""")
+            + "\n" + _table(f, "a broker", REST, [OURS, *(s for s in subjects if s in REAL)]))
 
 
 def clients(f: Figures) -> str:
@@ -77,8 +83,10 @@ def replication(f: Figures) -> str:
             ("the same: p99", "replication/window", P99),
             ("a slave that catches up: MiB a second", "replication/catch_up", Column("", "mib_per_s", plain)),
             ("the same: CPU of both sides for a MiB", "replication/catch_up", Column("", "cpu_us_per_mib", time)))
-    return _table(f, "messages of 1 KiB, master and slave on one machine", rows,
-                  [s for s in SUBJECTS if s in f.subjects("replication/window")])
+    subjects = [s for s in (*SUBJECTS, BARE) if s in f.subjects("replication/window")]
+    return _table(f, "messages of 1 KiB, master and slave on one machine", rows, subjects) + _bare(
+        subjects, """the same calls of `put_async` to a store without a slave, which is the producer's own work in Python, and a
+        copy of the same bytes over a socket into a file.""")
 
 
 def lag(f: Figures) -> str:

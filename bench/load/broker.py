@@ -8,7 +8,8 @@ read these messages, and their log is in the page cache on each side.
 `per_s` are requests that were answered with success, `messages_per_s` the messages of pulls. `cpu_us` is the processor time of
 all threads of the broker for one request, `generator_cpu_us` that of net_load.c, with which the broker shares the processors.
 Case `rest`: `ready_ms` from exec on an empty directory until the broker answers a request, and `rss_mib` a second later. The
-subject `rmq_store-pool` is this library with write_path=pool.
+subject `rmq_store-pool` is this library with write_path=pool. `bare` is bare_answer.c: answers of the same size by a server
+that stores nothing and looks nothing up. It says what loopback and net_load.c leave to a broker on these processors.
 
     python -m bench.load.broker --dir DIR --reps 2 --out bench/results/broker.json
 """
@@ -25,7 +26,7 @@ from bench.load import brokers
 from bench.load.brokers import NotHere, Running
 from bench.load.driver import keep, parser
 from bench.load.others import repeated
-from bench.load.subjects import OURS, POOL, REAL
+from bench.load.subjects import BARE, OURS, POOL, REAL
 from rmq_store.bench.runner import scratch, settle
 from rmq_store.remoting.frame import Frame, decode, encode
 
@@ -36,6 +37,7 @@ WARM = (("send", 16, 16), ("pull", 16, 4))
 STARTS = 5              # of this library in a repetition; those of a real broker take seconds each
 FILE = 1 << 30
 MAX_OFFSET, QUEUED_S = 30, 60.0
+BATCH, RECORD = 32, 1240        # messages of a pull, and bytes of one in the log
 
 Row = dict[str, Any]
 
@@ -56,6 +58,8 @@ def loaded(program: Path, broker: Running, what: str, connections: int, window: 
 
 
 def _opened(subject: str, path: Path) -> Any:
+    if subject == BARE:
+        return brokers.bare(brokers.compiled(path.parent, "bare_answer"), RECORD, BATCH, QUEUES)
     if subject in REAL:
         return brokers.real(path, REAL[subject], mappedFileSizeCommitLog=FILE)
     return brokers.ours(path, **({"write_path": "pool"} if subject == POOL else {}))
@@ -103,8 +107,9 @@ def one(program: Path, subject: str, base: Path, seconds: float, warm: float) ->
     rows = []
     with _opened(subject, base / "store") as broker:
         sent = loaded(program, broker, *WARM[0], warm / 2)
-        _queued(broker, sent["requests"] - sent["bad"])
-        _cached(base / "store" / "commitlog")
+        if subject != BARE:
+            _queued(broker, sent["requests"] - sent["bad"])
+            _cached(base / "store" / "commitlog")
         loaded(program, broker, *WARM[1], warm / 2)
         for what, connections, window in LOADS:
             row = {"case": f"{what}_{connections}x{window}", "subject": subject,
@@ -112,18 +117,18 @@ def one(program: Path, subject: str, base: Path, seconds: float, warm: float) ->
             rows.append(row)
             print(f"{subject:14} {row['case']:12} {row['per_s']:9,.0f}/s  p50 {row['p50_us']:6.0f}  p99 {row['p99_us']:7.0f} µs"
                   f"  CPU {row['cpu_us']:6.2f} µs  generator {row['generator_cpu_us']:5.2f} µs  bad {row['bad']}", flush=True)
-    shutil.rmtree(base / "store")
+    shutil.rmtree(base / "store", ignore_errors=subject == BARE)
     return rows
 
 
 def _repetition(program: Path, subject: str, base: Path, args: Any) -> list[Row]:
     with scratch(base) as place:
-        rest = _rest(subject, place, STARTS if subject == OURS and not args.quick else 1, min(1.0, args.warm))
-        return rest + one(program, subject, place, args.seconds, args.warm)
+        starts = 0 if subject == BARE else STARTS if subject == OURS and not args.quick else 1
+        return _rest(subject, place, starts, min(1.0, args.warm)) + one(program, subject, place, args.seconds, args.warm)
 
 
 def main(argv: list[str] | None = None) -> None:
-    p = parser(__doc__, seconds=2.0, warm=4.0, reps=2, subjects=",".join((OURS, POOL, *REAL)))
+    p = parser(__doc__, seconds=2.0, warm=4.0, reps=2, subjects=",".join((OURS, POOL, *REAL, BARE)))
     args = p.parse_args(argv)
     if args.quick:
         args.seconds, args.warm, args.reps = 0.1, 0.2, 1

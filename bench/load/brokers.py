@@ -130,3 +130,11 @@ def real(path: Path, version: str, namesrv: str | None = None, **options: Any) -
     command = [INTEROP / "broker_with_rocketmq.sh", "--rocketmq", version, path, port, *more]
     with _broker(command, port, path.with_suffix(".log")) as broker:
         yield broker
+
+
+@contextmanager
+def bare(program: Path, body: int, batch: int, queues: int) -> Iterator[Running]:
+    """bare_answer.c: answers of the same size, and no store behind them."""
+    port = free_port()
+    with _broker([program, "127.0.0.1", port, body, batch, queues], port, program.with_suffix(".log")) as broker:
+        yield broker

@@ -115,7 +115,7 @@ class Side:
 
     def due(self, rate: str, seconds: str) -> Answer:
         """perf_counter is the clock of the machine, so the slave's process can count from a due time."""
-        put, clock, rest = self.store.put, time.perf_counter_ns, bytes(len(BODY) - 8)
+        put, clock, rest, times = self.store.put, time.perf_counter_ns, bytes(len(BODY) - 8), Histogram()
         gap, total, n = 1e9 / float(rate), int(float(rate) * float(seconds)), 0
         begun, used = clock(), time.thread_time()
         while n < total:
@@ -125,8 +125,10 @@ class Side:
                     time.sleep((early - SPARE_NS) / 1e9)
                 continue
             put(TOPIC, due.to_bytes(8, "big") + rest, queue_id=0)
+            times.add(clock() - due)
             n += 1
-        return {"held_per_s": round(total / ((clock() - begun) / 1e9), 1), "producer_s": time.thread_time() - used}
+        return {"held_per_s": round(total / ((clock() - begun) / 1e9), 1), "producer_s": time.thread_time() - used,
+                **{f"put_{name}": value for name, value in _times(times).items()}}
 
     def lag(self, count: str) -> Answer:
         """What a reader of the slave feels: the slave's append and dispatch and the wake-up of the reader are in it."""

@@ -1,9 +1,11 @@
 """A master and its slave over loopback: lag, what the master's puts notice, and the real pair beside them, in turns.
 
-    lag_RATE        puts of 1 KiB at a rate; until a reader of the slave has each, counted from when its put was due
+    lag_RATE        puts of 1 KiB at a rate; until a reader of the slave has each, counted from when its put was due, and until
+                    the put has returned (`put_`), which `bare`, a master that nobody follows, shows alone
     put             a put of the master beside one of a store without replication, in processor time: nobody connected; a slave
     single          one put that waits for the slave, beside a put that does not plus a bare round trip of its bytes (`ratio`)
-    window          SYNC_MASTER and asynchronous flush, 512 puts under way, in-process on both sides
+    window          SYNC_MASTER and asynchronous flush, 512 puts under way, in-process on both sides; `bare`: the same calls
+                    of a store that has no slave to wait for, which is the producer's own work
     catch_up        an empty slave gets a log of --mib: speed, and processor time of both sides for one MiB; `bare` copies the
                     same bytes over a socket into a file, `bare, not stored` into nothing
     catch_up_puts   rounds of puts of the master while a slave catches up, beside rounds before it (`wall_ratio`, `cpu_ratio`)
@@ -29,7 +31,7 @@ from bench.load.brokers import INTEROP, NotHere, compiled, cpu_s, free_port
 from bench.load.driver import keep, parser
 from bench.load.embedded import compare, seconds
 from bench.load.others import repeated
-from bench.load.subjects import OURS, RATES, REAL
+from bench.load.subjects import BARE, OURS, RATES, REAL
 from rmq_store import MessageStore
 from rmq_store.bench.runner import scratch, settle
 
@@ -121,6 +123,10 @@ def lag(base: Path, args: Any) -> list[Row]:
             beside = master.cpu_s() + slave.cpu_s() - before - held.pop("producer_s")
             rows.append({"case": f"lag_{rate}", "subject": OURS, **held, **found,
                          "cores_beside": round(beside * held["held_per_s"] / max(found["messages"], 1), 3)})
+        with scratch(base) as place, side(OURS, "master", place / "alone") as alone:
+            held = alone.ask("due", rate, args.seconds)
+            held.pop("producer_s")
+            rows.append({"case": f"lag_{rate}", "subject": BARE, **held})
     return rows
 
 
@@ -170,6 +176,15 @@ def window(subject: str, base: Path, args: Any) -> list[Row]:
     return [{"case": "window", "subject": subject, **found, "master_cpu_s": round(cpu[0], 3), "slave_cpu_s": round(cpu[1], 3)}]
 
 
+def window_bare(base: Path, args: Any) -> list[Row]:
+    with scratch(base) as place, side(OURS, "master", place / "alone", write_path="pool") as alone:
+        alone.ask("window", WINDOW, args.warm)
+        before = alone.cpu_s()
+        found = alone.ask("window", WINDOW, args.seconds)
+        cpu = alone.cpu_s() - before
+    return [{"case": "window", "subject": BARE, **found, "master_cpu_s": round(cpu, 3)}]
+
+
 def catch_up(subject: str, base: Path, args: Any) -> list[Row]:
     with scratch(base) as place, side(subject, "master", place / "master") as master, \
             side(subject, "slave", place / "slave") as slave:
@@ -190,7 +205,7 @@ def catch_up(subject: str, base: Path, args: Any) -> list[Row]:
             return [row]
         log = min((place / "master" / "commitlog").iterdir())
         return [row, *({"case": "catch_up", "subject": name, **_copied(base, log, to, args.mib)}
-                       for name, to in (("bare", place / "copy"), ("bare, not stored", "-")))]
+                       for name, to in ((BARE, place / "copy"), ("bare, not stored", "-")))]
 
 
 def _copied(base: Path, log: Path, to: object, mib: int) -> Row:
@@ -219,6 +234,7 @@ def _works(base: Path, args: Any) -> dict[tuple[str, str], Callable[[], list[Row
     beside = {"window": window, "catch_up": catch_up}
     works: dict[tuple[str, str], Callable[[], list[Row]]] = {
         (name, OURS): partial(work, base, args) for name, work in alone.items()}
+    works["window", BARE] = partial(window_bare, base, args)
     return works | {(name, subject): partial(work, subject, base, args) for name, work in beside.items()
                     for subject in (OURS, *REAL)}
 
@@ -235,7 +251,7 @@ def main(argv: list[str] | None = None) -> None:
     missing: dict[tuple[str, str], str] = {}
     with scratch(args.dir) as base:
         works = {key: work for key, work in _works(base, args).items()
-                 if (not args.only or key[0] in args.only.split(",")) and (key[1] == OURS or not args.no_real)}
+                 if (not args.only or key[0] in args.only.split(",")) and (key[1] not in REAL or not args.no_real)}
         for _ in range(args.reps):
             for key, work in works.items():
                 if key in missing:

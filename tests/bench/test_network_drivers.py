@@ -10,6 +10,7 @@ import pytest
 from bench import targets
 from bench.figures.document import Figures
 from bench.load import broker, brokers, clients, embedded, network, others, replication
+from bench.load.subjects import BARE
 from rmq_store.bench.case import OURS
 
 
@@ -22,20 +23,21 @@ def _runs(driver: Any, tmp_path: Path, *more: str) -> dict[str, Any]:
 
 
 def test_a_broker_answers_every_load(tmp_path: Path) -> None:
-    runs = _runs(broker, tmp_path, "--subjects", OURS)
+    runs = _runs(broker, tmp_path, "--subjects", f"{OURS},{BARE}")
     assert runs.keys() == {"rest", *(f"{what}_{connections}x{window}" for what, connections, window in broker.LOADS)}
     (rest,) = runs.pop("rest")[OURS]
     assert rest["ready_ms"] > 0 and rest["rss_mib"] > 0
-    for case, sides in runs.items():
-        (run,) = sides[OURS]
+    for case, (run,) in ((case, sides[subject]) for case, sides in runs.items() for subject in (OURS, BARE)):
         assert run["per_s"] > 0 and run["cpu_us"] > 0 and run["generator_cpu_us"] > 0, case
         assert not case.startswith("send") or run["bad"] == 0, case
         assert not case.startswith("pull") or run["messages_per_s"] > run["per_s"], case
+        assert not case.startswith("pull") or run["bytes"] == run["messages"] * broker.RECORD, case
 
 
 def test_a_window_and_a_catch_up(tmp_path: Path) -> None:
     runs = _runs(replication, tmp_path, "--no-real", "--only", "window,catch_up")
     (window,) = runs["window"][OURS]
+    assert runs["window"].keys() == {OURS, BARE} and runs["window"][BARE][0]["per_s"] > 0
     assert window["bad"] == 0 and window["per_s"] > 0 and window["master_cpu_s"] > 0 and window["slave_cpu_s"] > 0
     assert runs["catch_up"].keys() == {OURS, "bare", "bare, not stored"}
     assert all(run["mib_per_s"] > 0 for (run,) in runs["catch_up"].values())
@@ -46,6 +48,8 @@ def test_a_master_and_its_slave(tmp_path: Path) -> None:
     runs = _runs(replication, tmp_path, "--no-real")
     assert runs.keys() == {"lag_20000", "put", "single", "catch_up_puts", "window", "catch_up"}
     (lag,), (single,) = (runs[case][OURS] for case in ("lag_20000", "single"))
+    (alone,) = runs["lag_20000"][BARE]
+    assert 0 < alone["put_p50_us"] <= alone["put_p99_us"]
     assert lag["messages"] > 0 and single["bad"] == 0 and single["ratio"] > 0
     assert runs["put"].keys() == {"nobody", "slave"}
 
