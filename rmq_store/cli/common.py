@@ -4,7 +4,6 @@ Control plane, the main thread only.
 """
 import argparse
 import contextlib
-import difflib
 import errno
 import json
 import math
@@ -146,6 +145,8 @@ def say_unknown(store: Any, args: argparse.Namespace) -> None:
     known = store.queues(args.topic)
     if not known:
         topics = sorted(store.topics(), key=lambda name: name.startswith(LMQ_PREFIX))      # of which are many
+        import difflib  # for a misspelt topic only
+
         near = difflib.get_close_matches(args.topic, topics, n=NAMES_SHOWN)
         shown = near or topics[:NAMES_SHOWN]
         more = f" and {len(topics) - len(shown)} more" if len(topics) > len(shown) else ""

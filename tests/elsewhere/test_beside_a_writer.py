@@ -28,7 +28,7 @@ class Writer:
         self.store = MessageStore.open(root, **self.options)
         self.put()
         self.error = None
-        self.stop = threading.Event()
+        self.stop, self.seen = threading.Event(), threading.Event()     # seen: a reader has looked once
         self.thread = threading.Thread(target=self.work, args=(steps,))
 
     def work(self, steps):
@@ -47,6 +47,9 @@ class Writer:
                            keys=str(n))
 
     def clean(self):
+        """Not before the first look: a reader that holds what there was when it came would find nothing of it any more."""
+        if not self.seen.is_set():
+            return
         self.store.flush()
         self.store.wait_dispatched(10)
         self.store.clean(0, files_max=3, pace_ms=0)
@@ -91,9 +94,12 @@ class Reader:
         self.child = subprocess.Popen([sys.executable, Path(__file__).with_name("reader.py"), root, how], text=True,
                                       stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
-    def looks(self, count):
+    def looks(self, count, writer):
         """(seen, problems, damaged) of so many looks; then it ends, or has died."""
-        found = [json.loads(line) for line in itertools.islice(self.child.stdout, count)]
+        found = []
+        for line in itertools.islice(self.child.stdout, count):
+            found.append(json.loads(line))
+            writer.seen.set()
         self.child.stdin.close()
         self.child.stdin = None
         _, errors = self.child.communicate(timeout=120)
@@ -109,8 +115,8 @@ class Reader:
 
 
 def run(root, how, steps, count, healthy=True, **options):
-    with Writer(root, steps, **options), Reader(root, how) as reader:
-        found = reader.looks(count)
+    with Writer(root, steps, **options) as writer, Reader(root, how) as reader:
+        found = reader.looks(count, writer)
     assert len(found) == count and sum(seen for seen, _, _ in found) > 0
     assert [problem for _, problems, _ in found for problem in problems] == []
     if healthy:

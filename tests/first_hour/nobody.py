@@ -12,7 +12,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 NOBODY = 65534
 # All is imported before this process is that user, who may not be allowed to read the interpreter's own files.
 _DRIVER = """
-import asyncio, contextlib, encodings, importlib, importlib.readers, importlib.resources, io, json, multiprocessing, os
+import asyncio, contextlib, difflib, encodings, importlib, importlib.readers, importlib.resources, io, json, multiprocessing, os
 import pkgutil, queue, sys, threading, tomllib, traceback, warnings
 import rmq_store, rmq_store.aio, rmq_store.cli, rmq_store.cli.main, rmq_store.filter.grammar
 for package in (rmq_store.cli, rmq_store.access.reader, encodings):

@@ -6,6 +6,7 @@ import pytest
 
 from rmq_store import MessageStore, errors
 from rmq_store.access.waiting._arrivals import Arrivals
+from rmq_store.base.io._io import ProbeIo
 
 SMALL = {"segment_size_bytes": 1 << 18, "index_slots": 100, "index_entries_max": 1000}
 
@@ -19,7 +20,8 @@ def in_thread(call):
 @pytest.mark.parametrize("where", ["callback", "listener"])
 def test_close_in_a_callback_while_another_thread_closes(tmp_path, where):
     """The other one waits for the callback to end: if that waited for the other one, both would wait for ever."""
-    s = MessageStore.open(tmp_path / "s", **SMALL)
+    io = ProbeIo(keep_bytes=False)
+    s = MessageStore.open(tmp_path / "s", _io=io, flush_mode="sync", flush_backend="fdatasync", **SMALL)
     inside, closing, outcome = threading.Event(), threading.Event(), []
 
     def close(*_):
@@ -28,7 +30,9 @@ def test_close_in_a_callback_while_another_thread_closes(tmp_path, where):
         outcome.append(s.close())
 
     if where == "callback":
+        io.hold("fdatasync", "/commitlog/")     # a future that is done already would call it in this thread
         s.put_async("T", b"x", wait=True).add_done_callback(close)
+        io.release()
     else:
         s.add_arriving_listener(close)
         s.put("T", b"x")
@@ -43,7 +47,7 @@ def test_close_in_a_callback_while_another_thread_closes(tmp_path, where):
     s._refuse_calls = refuse_and_tell       # close() has its lock by then, and will join the callback's thread
     closer = in_thread(s.close)
     closer.join(30)
-    assert not closer.is_alive() and outcome == [None] and s.closed
+    assert not closer.is_alive() and outcome == [None] and s.closed and closing.is_set()
     MessageStore.open(tmp_path / "s", **SMALL).close()
 
 

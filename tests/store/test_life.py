@@ -142,7 +142,7 @@ def test_a_worker_of_multiprocessing_closes_its_stores(tmp_path, method):
 def test_signal_closes_when_asked(tmp_path):
     root = tmp_path / "s"
     code = f"import time\nfrom rmq_store import MessageStore\ns = MessageStore.open({str(root)!r}, signals=True)\n" \
-           "s.put('T', b'x')\nprint('ready', flush=True)\ntime.sleep(60)"
+           "s.put('T', b'x')\nprint('ready', flush=True)\nwhile True:\n    time.sleep(0.1)"
     child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
     assert child.stdout.readline() == b"ready\n"
     child.send_signal(signal.SIGTERM)
