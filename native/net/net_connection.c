@@ -258,6 +258,7 @@ static size_t serve_all(rmq_connection *c, const unsigned char *at, size_t n) {
         c->more = 0;
         if (rc == RMQ_BAD) {
             rmq_count(&c->net->counts.bad, 1);
+            unstage(c->net);        /* what came before it has its answers */
             fail(c);
             break;
         }

@@ -1,4 +1,6 @@
 """Pulls that the network thread answers: at once, held and woken, expired, and what it leaves to Python."""
+import struct
+
 import pytest
 
 from rmq_store.codec._codec import decode_record
@@ -73,6 +75,20 @@ def test_many_requests_at_once_get_each_its_own_answer(opened, passed, count):
             got = bodies(answer)        # three long ones are as much as a pull may bring
             assert got == found[:len(got)] and len(got) >= min(3, len(found))
     assert passed == [] and not expected
+
+
+@pytest.mark.parametrize("bad", [struct.pack(">ii", -1, 0), struct.pack(">ii", 6, 2) + b"{x"])
+def test_what_came_before_a_bad_frame_is_answered(opened, bad):
+    """Also answers that wait for the next ones, to go in one piece with them."""
+    store, front = opened()
+    put(store, *[b"%d" % n for n in range(9)])
+    peer = Peer(front.address)
+    pulls = [encode(Frame(11, n, HEAD | {"queueOffset": f"{n}", "maxMsgNums": "3"})) for n in range(5)]
+    peer.sock.sendall(b"".join(pulls) + bad)
+    for n in range(5):
+        answer = peer.receive()
+        assert answer.opaque == n and bodies(answer) == [b"%d" % m for m in range(n, n + 3)]
+    assert peer.receive() is None
 
 
 def test_tags_of_the_heartbeat_and_of_the_request(opened):
