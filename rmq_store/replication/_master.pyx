@@ -205,8 +205,9 @@ cdef class Master:
         if rc < 0:
             self.stop()
             raise OSError(-rc, os.strerror(-rc), "the HA thread")
-        dispatch_ahead(self.source.dispatcher, _ahead, self.source)
         self.source.called = True
+        with nogil:             # a round may be under way
+            dispatch_ahead(self.source.dispatcher, _ahead, self.source)
         if options.role == "sync_master":
             store.replicas.of, store.replicas.timeout_ns = self.source, options.slave_timeout_ms * MS
             store.replicas.usable, store.replicas.needed, store.replicas.acked = _usable, _needed, _acked
