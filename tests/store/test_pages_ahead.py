@@ -155,3 +155,16 @@ def test_a_store_that_gets_little_writes_none(tmp_path):
             s.put("T", bytes(1000))
         s.wait_dispatched()
         assert zeros_ahead(probe) == 0
+
+
+def test_a_log_that_is_long_is_no_stream(tmp_path):
+    """Longer than the machine is up could tell: nothing is known of how fast it grew."""
+    begin = 1 << 55
+    (tmp_path / "s" / "commitlog").mkdir(parents=True)
+    (tmp_path / "s" / "commitlog" / f"{begin:020d}").write_bytes(bytes(SIZE))
+    probe = ProbeIo(keep_bytes=False)
+    with MessageStore.open(tmp_path / "s", write_path="mmap", segment_size_bytes=SIZE, _io=probe) as s:
+        assert s.put("T", b"x").offset == begin
+        s.wait_dispatched()
+        assert single(tmp_path / "s" / "commitlog" / f"{begin:020d}") == SIZE
+    assert zeros_ahead(probe) == 0

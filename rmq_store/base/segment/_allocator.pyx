@@ -357,8 +357,8 @@ cdef void *_run(void *arg) noexcept nogil:
 cdef int allocator_start(Allocator *a) noexcept nogil:
     cdef int rc
     a.stop = 0
-    a.seen_wrote = rmq_load(a.wrote)
-    a.seen_flushes = rmq_load(a.flushes)
+    a.seen_wrote = a.paced_wrote = rmq_load(a.wrote)
+    a.seen_flushes, a.paced_ns = rmq_load(a.flushes), a.io.mono_ns(a.io.ctx)
     rc = rmq_thread_start(&a.thread, _run, a, b"rmq-allocate")
     a.running = rc == 0
     return rc
@@ -389,7 +389,7 @@ cdef int allocator_stop(Allocator *a) noexcept nogil:
         rmq_event_wake(&a.requested)
         rc = rmq_thread_join(&a.thread)
         a.running = False
-        if a.loose and rmq_load32(a.fence) == 0:    # a log that was closed is on the device, to the last zero
+        if a.loose and rmq_load32(a.fence) == 0:    # a log that was closed is on the device, zeros and all
             synced = a.io.fdatasync(a.io.ctx, a.tail.fd)
             if synced < 0:
                 a.sync_failed(a.sync_failed_of, synced)
