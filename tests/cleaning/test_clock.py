@@ -83,6 +83,29 @@ def test_several_jumps_add_up(clocks, age):
     assert age.now_ms(KEEP) == clocks.wall - DAY
 
 
+def test_a_jump_is_remembered_for_whoever_keeps_files_longer(clocks, age):
+    """The retention is a live option: short for a while, and then long again."""
+    clocks.wall += DAY
+    age.now_ms(HOUR)
+    clocks.passes(2 * HOUR)
+    assert age.now_ms(HOUR) == clocks.wall
+    assert age.now_ms(KEEP) == clocks.wall - DAY
+    clocks.passes(KEEP - 2 * HOUR)
+    assert age.now_ms(KEEP) == clocks.wall - DAY
+    clocks.passes(1)
+    assert age.now_ms(KEEP) == clocks.wall
+
+
+def test_each_jump_has_its_own_time(clocks, age):
+    clocks.wall += DAY
+    age.now_ms(KEEP)
+    clocks.passes(KEEP)
+    clocks.wall += HOUR
+    assert age.now_ms(KEEP) == clocks.wall - DAY - HOUR
+    clocks.passes(1)
+    assert age.now_ms(KEEP) == clocks.wall - HOUR
+
+
 @pytest.mark.parametrize("hour", [4, 12])
 def test_no_message_goes_with_a_clock_that_is_a_day_ahead(aged, hour, caplog):
     """Two hours old are 5 of 12 files, and 24 h are kept: with the clock a day ahead all of them look old enough."""

@@ -19,8 +19,7 @@ class AgeClock:
     def __init__(self, files: ControlFiles, path: str) -> None:
         self._files, self._path = files, path
         self._wall_ms, self._mono_ns = files.wall_ms(), files.mono_ns()
-        self._ahead_ms = 0
-        self._since_ns = 0
+        self._jumps: list[tuple[int, int]] = []     # when (monotonic ns), and what it gained then (ms): newest last
 
     def now_ms(self, keep_ms: int) -> int:
         """ms since 1970, to be compared with when a file was modified; keep_ms: how long files are to be kept."""
@@ -28,11 +27,18 @@ class AgeClock:
         gained_ms = wall_ms - self._wall_ms - (mono_ns - self._mono_ns) // 1_000_000
         self._wall_ms, self._mono_ns = wall_ms, mono_ns
         if gained_ms > JUMP_MS:
-            self._ahead_ms += gained_ms
-            self._since_ns = mono_ns
+            self._jumps.append((mono_ns, gained_ms))
             emit(Event.CLOCK_SET_AHEAD, path=self._path, hours=gained_ms / 3_600_000, keep=keep_ms / 3_600_000)
         elif gained_ms < -JUMP_MS:
-            self._ahead_ms = max(self._ahead_ms + gained_ms, 0)     # set right again
-        if mono_ns - self._since_ns > keep_ms * 1_000_000:
-            self._ahead_ms = 0
-        return wall_ms - self._ahead_ms
+            self._set_back(-gained_ms)
+        # None is forgotten: files may be kept for longer from now on, and are then not as old as they look.
+        return wall_ms - sum(gained for since_ns, gained in self._jumps if mono_ns - since_ns <= keep_ms * 1_000_000)
+
+    def _set_back(self, ms: int) -> None:
+        """The clock was set right again, and what it gained last comes off first; what it loses beyond that only makes files
+        younger."""
+        while self._jumps and ms > 0:
+            since_ns, gained = self._jumps.pop()
+            if gained > ms:
+                self._jumps.append((since_ns, gained - ms))
+            ms -= gained
