@@ -342,8 +342,8 @@ OPTIONS: tuple[Option, ...] = (
     _bool("clean_forced", True, "Whether disk_force_pct and disk_full_pct may delete files that are not old enough.",
           "cleanFileForciblyEnable", change=_LIVE),
     _int("disk_full_pct", None, "%", 1, 100, "Above this disk usage, puts are refused with SERVICE_NOT_AVAILABLE, and with "
-         "clean_forced the oldest files are deleted. Puts are accepted again when usage is at or below disk_force_pct "
-         "(RocketMQ limits the value to 35 to 90). A full disk refuses puts in any case.",
+         "clean_forced the oldest files are deleted. Puts are accepted again when usage is at or below disk_force_pct, or at "
+         "or below a limit that was raised (RocketMQ limits the value to 35 to 90). A full disk refuses puts in any case.",
          "diskSpaceWarningLevelRatio", change=_LIVE, none="90 if retention_hours is given, else no limit"),
     _int("clean_interval_ms", 10_000, "ms", 1, _HOUR_MS, "How often to check the clock and the disk.", "cleanResourceInterval"),
     _int("clean_files_max", 10, "files", 1, INT_MAX, "How many commit-log files one check deletes at most.",

@@ -162,6 +162,20 @@ def test_it_is_hanged_after_two_minutes_and_not_before(aged, monkeypatch):
     assert bytes(view.body) == BODY[:-4] + b"   0"
 
 
+@pytest.mark.parametrize("more", [{}, {"disk_full_pct": 95}])
+def test_a_withdrawn_file_goes_although_nothing_is_to_be_deleted_any_more(aged, more):
+    a = aged(old=3, hour=4, retention_hours=1)
+    view = a.store.get("T", 0, 0, 1)[0]
+    assert a.tick().held
+    a.store.reconfigure(retention_hours=None, **more)
+    assert a.tick().held and view.queue_offset == 0
+    del view
+    gc.collect()
+    done = a.tick()
+    assert (done.log_files, done.held) == (1, "") and a.names()[0] == f"{8192:020d}"
+    assert a.tick().log_files == 0 and a.numbers() == list(range(1, 12))
+
+
 def test_a_withdrawn_file_is_back_after_reopening(aged):
     a = aged(old=1, hour=4, retention_hours=1)
     view = a.store.get("T", 0, 0, 1)[0]
@@ -305,6 +319,31 @@ def test_a_full_disk_refuses_puts_and_heals(aged, caplog):
     a.tick()
     assert a.store.put("T", b"x").status == PutStatus.PUT_OK
     assert [len(events(caplog, e)) for e in ("DISK_FULL_PERCENT", "DISK_PERCENT_BACK")] == [1, 1]
+
+
+def test_puts_are_taken_again_as_soon_as_the_limit_is_raised(aged):
+    """As the error tells who was refused."""
+    a = aged(files=3, hour=12, used=93, retention_hours=72, clean_forced=False)
+    a.tick()
+    with pytest.raises(errors.ServiceNotAvailable, match="or raise the limit"):
+        a.store.put("T", b"x")
+    a.store.reconfigure(disk_full_pct=92)
+    a.tick()
+    assert a.store.disk_full            # not by enough
+    a.store.reconfigure(disk_full_pct=93)
+    a.tick()
+    assert a.store.put("T", b"x").status == PutStatus.PUT_OK
+    a.store.reconfigure(disk_full_pct=90)
+    a.tick()
+    a.used = 89
+    a.store.reconfigure(disk_full_pct=88)
+    a.tick()
+    a.store.reconfigure(disk_full_pct=87)
+    a.tick()
+    assert a.store.disk_full            # a limit that is lowered lets nobody in
+    a.store.reconfigure(disk_full_pct=89)
+    a.tick()
+    assert not a.store.disk_full
 
 
 def test_forced_cleaning_makes_the_room_that_puts_need(aged):

@@ -75,3 +75,8 @@ def test_disk_usage_as_upstream_counts_it(monkeypatch, blocks, free, available, 
 def test_a_disk_that_is_not_there(tmp_path):
     assert used_percent(str(tmp_path / "absent")) == -1
     assert 0 <= used_percent(str(tmp_path)) <= 100
+
+
+@pytest.mark.parametrize(("refused_pct", "full"), [(None, None), (90, None), (91, None), (89, False), (86, False)])
+def test_between_the_limits_puts_are_taken_where_the_limit_was_raised(refused_pct, full):
+    assert [judge(12, used, 0, UPSTREAM, refused_pct).full for used in (85, 88, 91)] == [False, full, True]

@@ -112,6 +112,7 @@ class Cleaner:
         self._files = files
         self._places, root = places, places.root
         self._full: set[str] = set()                    # directories of the log that get no new files now
+        self._refused_pct: int | None = None            # the disk_full_pct above which puts were refused last
         self._told_fixed = ""
         self._known = known
         self._before = before
@@ -137,23 +138,33 @@ class Cleaner:
         if store.disk_full and options.disk_full_pct is None:       # there is no limit any more
             store._set_disk_full(False)
         if not self.wanted(options):
-            return Cleaned()
+            return self._go_on(store, stop, services)
         log_pct, queue_pct = self._log_percent(store), self.used(self._places.consumequeue)
         limits = Limits(options.retention_hours_of_day, options.disk_clean_pct, options.disk_force_pct, options.disk_full_pct,
                         options.clean_forced)
-        verdict = judge(time.localtime(self._files.wall_ms() / 1000).tm_hour, log_pct, queue_pct, limits)
+        verdict = judge(time.localtime(self._files.wall_ms() / 1000).tm_hour, log_pct, queue_pct, limits,
+                        self._refused_pct)
+        if verdict.full:
+            self._refused_pct = limits.full_pct
         if verdict.full is not None and verdict.full != store.disk_full:
             store._set_disk_full(verdict.full)
             emit(Event.DISK_FULL_PERCENT if verdict.full else Event.DISK_PERCENT_BACK, path=store.path,
                  used=max(log_pct, queue_pct), limit=limits.full_pct)
         if options.retention_hours is None or not services:
-            return Cleaned()
+            return self._go_on(store, stop, services)
         keep_ms = options.retention_hours * HOUR_MS
         reason = "forced" if verdict.any_age else verdict.reason
         with self._lock:
             now = self._clock.now_ms(keep_ms)
             return self._round(store, None if verdict.any_age else keep_ms, now, bool(verdict.reason), reason,
                                options.clean_files_max, options.clean_pace_ms, stop)
+
+    def _go_on(self, store: "StoreQuery", stop: Stop, services: bool) -> Cleaned:
+        """Nothing new goes, but a file that was withdrawn does once nobody looks at it."""
+        if not services or self._held is None:
+            return Cleaned()
+        with self._lock:
+            return self._round(store, None, 0, False, "begun before", 0, 0, stop)
 
     def _log_percent(self, store: "StoreQuery") -> int:
         """Of the emptiest disk of those that get new files, as in RocketMQ; of several, what is full gets no new file while

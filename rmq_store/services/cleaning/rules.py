@@ -29,18 +29,19 @@ class Verdict(NamedTuple):
     full: bool | None               # puts are to be refused, taken again, or as before (None)
 
 
-def judge(hour: int, log_pct: int, queue_pct: int, limits: Limits) -> Verdict:
-    """`hour` of the local day, usage of the disks of commit log and queues.
+def judge(hour: int, log_pct: int, queue_pct: int, limits: Limits, refused_pct: int | None = None) -> Verdict:
+    """`hour` of the local day, usage of the disks of commit log and queues; refused_pct: the full_pct above which puts were
+    refused last.
 
-    As 4.9.8: between force_pct and full_pct the refusal of puts stays as it was. The fuller of the two disks counts (RocketMQ
-    looks at the second one only if the first gives no reason to delete).
+    As 4.9.8: between force_pct and full_pct the refusal of puts stays as it was, unless the limit was raised since. The fuller
+    of the two disks counts (RocketMQ looks at the second one only if the first gives no reason to delete).
     """
     used = max(log_pct, queue_pct)
     full: bool | None = None
     if limits.full_pct is not None:
         if used > limits.full_pct:
             full = True
-        elif used <= limits.force_pct:
+        elif used <= limits.force_pct or (refused_pct is not None and limits.full_pct > refused_pct):
             full = False
     at_once = used > limits.force_pct or full is True
     unknown = min(log_pct, queue_pct) < 0
