@@ -293,14 +293,14 @@ cdef bint _stream_ahead(Allocator *a, LogFile *f) noexcept nogil:
 
 cdef bint _make_wanted(Allocator *a) noexcept nogil:
     # Makes the file asked for, and the one behind it while files fill in less than two seconds.
-    cdef int64_t start = -1
+    cdef int64_t start = -1, now = a.io.mono_ns(a.io.ctx)
     cdef LogFile *f = NULL
     cdef int error = rmq_load32(&a.held)
     rmq_mutex_lock(&a.lock)
     if a.want >= 0 and a.error == 0:
         if a.ready[0] == NULL:
             start = a.want
-        elif a.ready[1] == NULL and a.io.mono_ns(a.io.ctx) < a.fast_until_ns:
+        elif a.ready[1] == NULL and now < rmq_load(&a.fast_until_ns):
             start = a.ready[0].start + a.row.file_size
     a.making = start >= 0
     rmq_mutex_unlock(&a.lock)
@@ -314,7 +314,7 @@ cdef bint _make_wanted(Allocator *a) noexcept nogil:
         if a.ready[0] == NULL:
             rmq_publish32(&a.error, error)
         else:
-            a.fast_until_ns = 0     # only the spare one failed: it is not needed yet
+            rmq_publish(&a.fast_until_ns, 0)    # only the spare one failed: it is not needed yet
     else:
         a.ready[0 if a.ready[0] == NULL else 1] = f
     rmq_mutex_unlock(&a.lock)
@@ -424,12 +424,12 @@ cdef LogFile *allocator_take(Allocator *a, int64_t start) noexcept nogil:
         f = a.ready[0]
         a.ready[0], a.ready[1] = a.ready[1], NULL
         a.want = start + a.row.file_size
-        now = a.io.mono_ns(a.io.ctx)
-        if a.made_ns > 0 and now - a.made_ns < FAST_FILE_NS:
-            a.fast_until_ns = now + FAST_FILE_NS
-        a.made_ns = now
     rmq_mutex_unlock(&a.lock)
     if f != NULL:
+        now = a.io.mono_ns(a.io.ctx)
+        if a.made_ns > 0 and now - a.made_ns < FAST_FILE_NS:
+            rmq_publish(&a.fast_until_ns, now + FAST_FILE_NS)
+        a.made_ns = now         # the writer's: one takes at a time
         rmq_event_wake(&a.requested)
     return f
 
