@@ -3,7 +3,7 @@ from collections.abc import Callable, Sequence
 
 from bench.figures.document import Figures, NotMeasured
 from bench.figures.tables import NAMES, Column, bullets, cell, grid, paragraph, plain, rate, time
-from bench.load.subjects import BARE, OURS, POOL, RATES, REAL, SUBJECTS
+from bench.load.subjects import BARE, OURS, POOL, RATES, REAL, SLEEPS, SUBJECTS
 
 PER_S = Column("a second", "per_s", rate)
 P50, P99 = Column("median", "p50_us", time), Column("p99", "p99_us", time)
@@ -89,15 +89,22 @@ def replication(f: Figures) -> str:
         copy of the same bytes over a socket into a file.""")
 
 
+def _lag(f: Figures, asked: int) -> str:
+    one, case = f.get, f"replication/lag_{asked}"
+    return f"""{rate(asked)} puts of 1 KiB a second: a reader of the slave has a message {time(one(case, 'p50_us'))} after its
+        put was due in the median, and {time(one(case, 'p99_us'))} in the 99th percentile. The master held
+        {rate(one(case, 'held_per_s'))}. The producer filled a core, and all other threads of both sides used
+        {plain(one(case, 'cores_beside'))} of another one. If the producer sleeps until its puts are due, and so puts them late
+        and in small bursts, the two values are {time(one(case, 'p50_us', SLEEPS))} and {time(one(case, 'p99_us', SLEEPS))}. The
+        99th percentile of the puts themselves, from when they were due, is {time(one(case, 'put_p99_us'))}; without a slave it
+        is {time(one(case, 'put_p99_us', BARE))}."""
+
+
 def lag(f: Figures) -> str:
     one, single, puts = f.get, "replication/single", "replication/catch_up_puts"
-    lags = [f"""{rate(asked)} puts of 1 KiB a second: a reader of the slave has a message {time(one(case, 'p50_us'))} after its
-            put was due in the median, and {time(one(case, 'p99_us'))} in the 99th percentile. The master held
-            {rate(one(case, 'held_per_s'))}. The producer filled a core, and all other threads of both sides used
-            {plain(one(case, 'cores_beside'))} of another one.""" for asked in RATES if (case := f"replication/lag_{asked}")]
     copied = one("replication/catch_up", "mib_per_s") / one("replication/catch_up", "mib_per_s", "bare")
     return bullets(
-        *lags,
+        *(_lag(f, asked) for asked in RATES),
         f"""A `put` of a master with a slave takes {one('replication/put', 'ratio', 'slave'):.2f} of the processor time of a
         `put` without replication. With a port on which nobody connects, the value is
         {one('replication/put', 'ratio', 'nobody'):.2f}.""",

@@ -4,7 +4,8 @@
 
 The commands and answers are those of tools/interop/src/Replica.java, which is the same of the real store, and these:
     single COUNT                    one put after the other, each waits for its status: {"p50_us":.., "p99_us":..}
-    due RATE SECONDS                puts that say when they were due: {"held_per_s":.., "producer_s":..}, its processor time
+    due RATE SECONDS HOW            puts that say when they were due: {"held_per_s":.., "producer_s":..}, its processor time;
+                                    the producer `spins` or `sleeps` until a put is due
     lag COUNT                       a slave reads so many of what `due` puts, and counts from then: {"p50_us":.., "p99_us":..}
     rounds COUNT PUTS PAUSE         a round is PUTS puts; {"wall_ns":.., "cpu_ns":..} for one put, medians of rounds
     rounds_until_followed PUTS PAUSE    the same until a slave has come, followed and lacks nothing
@@ -113,15 +114,18 @@ class Side:
             bad += result.status.name != "PUT_OK"
         return {"bad": bad, **_times(times)}
 
-    def due(self, rate: str, seconds: str) -> Answer:
-        """perf_counter is the clock of the machine, so the slave's process can count from a due time."""
+    def due(self, rate: str, seconds: str, how: str) -> Answer:
+        """perf_counter is the clock of the machine, so the slave's process can count from a due time. Whoever sleeps is woken
+        late, and puts all that is due then."""
         put, clock, rest, times = self.store.put, time.perf_counter_ns, bytes(len(BODY) - 8), Histogram()
         gap, total, n = 1e9 / float(rate), int(float(rate) * float(seconds)), 0
         begun, used = clock(), time.thread_time()
         while n < total:
             due = begun + int(n * gap)
             if (early := due - clock()) > 0:
-                if early > 2 * SPARE_NS:
+                if how == "sleeps":
+                    time.sleep(early / 1e9)
+                elif early > 2 * SPARE_NS:
                     time.sleep((early - SPARE_NS) / 1e9)
                 continue
             put(TOPIC, due.to_bytes(8, "big") + rest, queue_id=0)

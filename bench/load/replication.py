@@ -10,7 +10,8 @@
                     same bytes over a socket into a file, `bare, not stored` into nothing
     catch_up_puts   rounds of puts of the master while a slave catches up, beside rounds before it (`wall_ratio`, `cpu_ratio`)
 
-The lag's producer spins until a put is due, so it fills a processor. `cores_beside` is what all other threads of both sides use
+The lag's producer spins until a put is due, so it fills a processor; that of `sleeps` sleeps, as a service does that waits for
+work, so that its puts come late and in small bursts. `cores_beside` is what all other threads of both sides use
 meanwhile, the slave's reader with them: the lag needs so many processors more, and that they are free when a message comes.
 The sides are processes that bench/load/replica.py describes; the real ones are tools/interop/src/Replica.java. 5.3.3 has
 inSyncReplicas=2, because it otherwise waits for no slave.
@@ -31,7 +32,7 @@ from bench.load.brokers import INTEROP, NotHere, compiled, cpu_s, free_port
 from bench.load.driver import keep, parser
 from bench.load.embedded import compare, seconds
 from bench.load.others import repeated
-from bench.load.subjects import BARE, OURS, RATES, REAL
+from bench.load.subjects import BARE, OURS, RATES, REAL, SLEEPS
 from rmq_store import MessageStore
 from rmq_store.bench.runner import scratch, settle
 
@@ -115,19 +116,24 @@ def pair(subject: str, base: Path, **options: object) -> Iterator[tuple[Side, Si
 def lag(base: Path, args: Any) -> list[Row]:
     rows = []
     for rate in (RATES[:1] if args.quick else RATES):
-        with scratch(base) as place, pair(OURS, place) as (master, slave):
-            before = master.cpu_s() + slave.cpu_s()
-            slave.tell("lag", int(rate * args.seconds))
-            held = master.ask("due", rate, args.seconds)
-            found = slave.answer()
-            beside = master.cpu_s() + slave.cpu_s() - before - held.pop("producer_s")
-            rows.append({"case": f"lag_{rate}", "subject": OURS, **held, **found,
-                         "cores_beside": round(beside * held["held_per_s"] / max(found["messages"], 1), 3)})
+        case = f"lag_{rate}"
+        rows += [{"case": case, "subject": subject, **_lag(base, args, rate, how)}
+                 for subject, how in ((OURS, "spins"), (SLEEPS, "sleeps"))]
         with scratch(base) as place, side(OURS, "master", place / "alone") as alone:
-            held = alone.ask("due", rate, args.seconds)
+            held = alone.ask("due", rate, args.seconds, "spins")
             held.pop("producer_s")
-            rows.append({"case": f"lag_{rate}", "subject": BARE, **held})
+            rows.append({"case": case, "subject": BARE, **held})
     return rows
+
+
+def _lag(base: Path, args: Any, rate: int, how: str) -> Row:
+    with scratch(base) as place, pair(OURS, place) as (master, slave):
+        before = master.cpu_s() + slave.cpu_s()
+        slave.tell("lag", int(rate * args.seconds))
+        held = master.ask("due", rate, args.seconds, how)
+        found = slave.answer()
+        beside = master.cpu_s() + slave.cpu_s() - before - held.pop("producer_s")
+        return {**held, **found, "cores_beside": round(beside * held["held_per_s"] / max(found["messages"], 1), 3)}
 
 
 def put(base: Path, args: Any) -> list[Row]:

@@ -10,7 +10,7 @@ import pytest
 from bench import targets
 from bench.figures.document import Figures
 from bench.load import broker, brokers, clients, embedded, network, others, replication
-from bench.load.subjects import BARE
+from bench.load.subjects import BARE, SLEEPS
 from rmq_store.bench.case import OURS
 
 
@@ -48,7 +48,8 @@ def test_a_master_and_its_slave(tmp_path: Path) -> None:
     runs = _runs(replication, tmp_path, "--no-real")
     assert runs.keys() == {"lag_20000", "put", "single", "catch_up_puts", "window", "catch_up"}
     (lag,), (single,) = (runs[case][OURS] for case in ("lag_20000", "single"))
-    (alone,) = runs["lag_20000"][BARE]
+    (alone,), (sleeping,) = (runs["lag_20000"][subject] for subject in (BARE, SLEEPS))
+    assert sleeping["messages"] == lag["messages"]
     assert 0 < alone["put_p50_us"] <= alone["put_p99_us"]
     assert lag["messages"] > 0 and single["bad"] == 0 and single["ratio"] > 0
     assert runs["put"].keys() == {"nobody", "slave"}
