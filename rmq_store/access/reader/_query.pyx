@@ -151,6 +151,7 @@ cdef class StoreQuery(StoreGet):
         cdef KeyRequest r
         cdef QueryResult result
         cdef int rc = 0
+        cdef bint whole_log
         cdef int64_t i
         self._enter()
         topic_text = utf8(topic, "topic")
@@ -174,6 +175,7 @@ cdef class StoreQuery(StoreGet):
         if r.offsets == NULL:
             raise MemoryError("query")
         r.found = <Found *> (r.offsets + r.max)
+        whole_log = row_start(self.row) <= 0        # asked here: what follows may run a collection that closes the store
         self.calls += 1
         with nogil:
             rc = self._query(&r)
@@ -186,7 +188,7 @@ cdef class StoreQuery(StoreGet):
         result.index_last_timestamp = r.last_timestamp
         result.index_last_offset = r.last_physical
         # A log that still begins at 0 lacks nothing.
-        older = getattr(self, "_older_keys", None) if row_start(self.row) > 0 else None     # of the class with the services
+        older = None if whole_log else getattr(self, "_older_keys", None)       # of the class with the services
         if older is not None and len(result.messages) < r.max:
             there = {(m.queue_id, m.queue_offset) for m in result.messages}
             result.messages[:0] = [m for m in older(topic, key, r.begin, r.end, r.max - len(result.messages))
