@@ -44,7 +44,8 @@ cdef struct Allocator:
     int64_t touched_to          # log offset up to which pages were touched; the thread's own
     int64_t paced_wrote         # where the log was, and when, as the thread last looked how fast it grows; the thread's own
     int64_t paced_ns
-    bint fast                   # so fast that faults which read ahead are the cheaper ones; changed under lock by the thread
+    int64_t advised             # start of the file whose faults are set for a writer; -1: of none yet; the thread's own
+    bint fast                   # so fast that faults which read ahead are the cheaper ones; the thread's own
     bint loose                  # zeros went ahead of the stream, and no sync of them was waited for; the thread's own
     int64_t fast_until_ns
     bint (*also)(void *of) noexcept nogil    # what else is made ahead here; True: there was something to do. NULL: nothing

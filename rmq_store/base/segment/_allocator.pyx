@@ -49,7 +49,7 @@ cdef Allocator *allocator_new(const rmq_io *io, FileRow *row, int prezero, int t
     cdef Allocator *a = <Allocator *> calloc(1, sizeof(Allocator))
     if a == NULL:
         return NULL
-    a.io, a.row, a.want, a.locked_from = io, row, -1, -1
+    a.io, a.row, a.want, a.locked_from, a.advised = io, row, -1, -1, -1
     a.prezero, a.touch, a.lock_pages = prezero, touch, lock_pages
     if posix_memalign(<void **> &a.zeros, PAGE, CHUNK) != 0:
         free(a)
@@ -193,8 +193,7 @@ cdef bint _zeros_pay(Allocator *a) noexcept nogil:
 cdef bint _zero_ahead(Allocator *a, LogFile *f) noexcept nogil:
     # One burst of zeros ahead of the writer. Returns True if there was anything to do.
     cdef const rmq_io *io = a.io
-    cdef int64_t ahead = max(rmq_load(a.wrote) - f.start, 0)
-    cdef int64_t from_position = rmq_load(&f.zeroed_to)
+    cdef int64_t ahead = max(rmq_load(a.wrote) - f.start, 0), from_position = rmq_load(&f.zeroed_to)
     cdef int64_t n, goal, end = _zero_end(f)
     cdef int rc = 0, fd
     if from_position >= end or rmq_load32(&a.zero_error) != 0:
@@ -214,7 +213,7 @@ cdef bint _zero_ahead(Allocator *a, LogFile *f) noexcept nogil:
         if from_position >= goal:
             rmq_mutex_unlock(&a.zero_lock)
             break
-        n = end - from_position if end - from_position < CHUNK else CHUNK
+        n = min(end - from_position, CHUNK)
         rc = rmq_pwrite_all(io, fd, a.zeros, n, from_position)
         if rc >= 0:
             rmq_publish(&f.zeroed_to, from_position + n)
@@ -234,11 +233,10 @@ cdef bint _zero_ahead(Allocator *a, LogFile *f) noexcept nogil:
 
 
 cdef bint _touch_ahead(Allocator *a, LogFile *f) noexcept nogil:
-    cdef int64_t at = max(rmq_load(a.wrote), f.start)
+    cdef int64_t n, at = max(rmq_load(a.wrote), f.start)
     # Not beyond the zeros: their direct writes would throw these pages out again.
     cdef bint zeroed = a.prezero == PREZERO_WINDOW and rmq_load32(&a.zero_error) == 0
     cdef int64_t end = f.start + (rmq_load(&f.zeroed_to) if zeroed else f.size)
-    cdef int64_t n
     if a.touched_to < at:
         a.touched_to = f.start + ((at - f.start) & -rmq_page_size())
     if a.touched_to >= end or a.touched_to - at >= AHEAD_LOW:
@@ -251,13 +249,22 @@ cdef bint _touch_ahead(Allocator *a, LogFile *f) noexcept nogil:
     return True
 
 
-cdef inline void _pace(Allocator *a, int64_t goal) noexcept nogil:
+cdef inline void _pace(Allocator *a, LogFile *f, int64_t goal) noexcept nogil:
     cdef bint fast = goal >= (STREAM_GOAL_FAST * 3 // 4 if a.fast else STREAM_GOAL_FAST)
     if fast != a.fast:
-        rmq_mutex_lock(&a.lock)
         a.fast = fast
-        log_file_faults(a.tail, a.tail.start if fast else rmq_load(a.wrote), fast)
-        rmq_mutex_unlock(&a.lock)
+        log_file_faults(f, f.start if fast else rmq_load(a.wrote), fast)
+
+
+cdef void _advise(Allocator *a, LogFile *f) noexcept nogil:
+    # Not where the log rolls: it waits for whoever maps or unmaps memory of this process.
+    cdef int rc
+    cdef LogFile *before = row_find(a.row, a.advised, &rc) if a.advised >= 0 else NULL
+    if before != NULL:
+        log_file_faults(before, before.start, True)     # for readers
+        log_file_release(before)
+    log_file_faults(f, rmq_load(a.wrote), a.fast)
+    a.advised = f.start
 
 
 cdef bint _stream_ahead(Allocator *a, LogFile *f) noexcept nogil:
@@ -270,7 +277,7 @@ cdef bint _stream_ahead(Allocator *a, LogFile *f) noexcept nogil:
     if took < STREAM_LOOK_NS:
         return True
     a.paced_wrote, a.paced_ns = at, now
-    _pace(a, goal)
+    _pace(a, f, goal)
     if goal < STREAM_GOAL_MIN or rmq_load32(&a.zero_error) != 0:
         return False
     goal = max(STREAM_AHEAD_MIN, min(goal, AHEAD_LOW))
@@ -344,6 +351,8 @@ cdef void *_run(void *arg) noexcept nogil:
             if a.prezero == PREZERO_WINDOW:
                 busy = _zero_ahead(a, tail) or busy
             if a.touch == TOUCH_STREAM:
+                if tail.start != a.advised:
+                    _advise(a, tail)
                 streams = _stream_ahead(a, tail)
             elif a.touch != TOUCH_OFF:
                 busy = _touch_ahead(a, tail) or busy
@@ -355,11 +364,10 @@ cdef void *_run(void *arg) noexcept nogil:
 
 
 cdef int allocator_start(Allocator *a) noexcept nogil:
-    cdef int rc
     a.stop = 0
     a.seen_wrote = a.paced_wrote = rmq_load(a.wrote)
     a.seen_flushes, a.paced_ns = rmq_load(a.flushes), a.io.mono_ns(a.io.ctx)
-    rc = rmq_thread_start(&a.thread, _run, a, b"rmq-allocate")
+    cdef int rc = rmq_thread_start(&a.thread, _run, a, b"rmq-allocate")
     a.running = rc == 0
     return rc
 
@@ -399,10 +407,9 @@ cdef int allocator_stop(Allocator *a) noexcept nogil:
 
 
 cdef int allocator_forget(Allocator *a) noexcept nogil:
-    cdef int rc
     rmq_mutex_lock(&a.lock)
     a.want = -1
-    rc = -EAGAIN if a.making else _delete_ready(a, 0, True)
+    cdef int rc = -EAGAIN if a.making else _delete_ready(a, 0, True)
     rmq_mutex_unlock(&a.lock)
     return rc
 
@@ -435,8 +442,7 @@ cdef LogFile *allocator_take(Allocator *a, int64_t start) noexcept nogil:
 
 
 cdef int allocator_wait(Allocator *a, int64_t start, int64_t timeout_ns) noexcept nogil:
-    cdef int64_t deadline = a.io.mono_ns(a.io.ctx) + timeout_ns
-    cdef int64_t now
+    cdef int64_t now, deadline = a.io.mono_ns(a.io.ctx) + timeout_ns
     cdef int ticket, error
     cdef bint ready
     allocator_request(a, start)
@@ -461,13 +467,8 @@ cdef void allocator_follow(Allocator *a, LogFile *tail) noexcept nogil:
     cdef LogFile *before
     log_file_hold(tail)
     rmq_mutex_lock(&a.lock)
-    before = a.tail
-    a.tail = tail
+    before, a.tail = a.tail, tail
     rmq_publish32(&a.zero_error, 0)
-    if a.touch == TOUCH_STREAM:
-        log_file_faults(tail, rmq_load(a.wrote), a.fast)
-        if before != NULL:
-            log_file_faults(before, before.start, True)     # for readers
     rmq_mutex_unlock(&a.lock)
     log_file_release(before)
     rmq_event_wake(&a.requested)
