@@ -258,8 +258,9 @@ static size_t serve_all(rmq_connection *c, const unsigned char *at, size_t n) {
         c->more = 0;
         if (rc == RMQ_BAD) {
             rmq_count(&c->net->counts.bad, 1);
-            unstage(c->net);        /* what came before it has its answers */
-            fail(c);
+            c->ending = 1;          /* what came before it gets its answers */
+            connection_mark(c);
+            done = n;
             break;
         }
         if (rc == RMQ_LATER) {

@@ -82,13 +82,15 @@ def test_what_came_before_a_bad_frame_is_answered(opened, bad):
     """Also answers that wait for the next ones, to go in one piece with them."""
     store, front = opened()
     put(store, *[b"%d" % n for n in range(9)])
-    peer = Peer(front.address)
-    pulls = [encode(Frame(11, n, HEAD | {"queueOffset": f"{n}", "maxMsgNums": "3"})) for n in range(5)]
-    peer.sock.sendall(b"".join(pulls) + bad)
-    for n in range(5):
-        answer = peer.receive()
-        assert answer.opaque == n and bodies(answer) == [b"%d" % m for m in range(n, n + 3)]
-    assert peer.receive() is None
+    for last in ([], [encode(Frame(310, 5, SEND | {"e": "3"}, b"sent"))]):
+        peer = Peer(front.address)
+        pulls = [encode(Frame(11, n, HEAD | {"queueOffset": f"{n}", "maxMsgNums": "3"})) for n in range(5)]
+        peer.sock.sendall(b"".join(pulls + last) + bad)
+        answers = {}
+        while (answer := peer.receive()) is not None:
+            answers[answer.opaque] = answer
+        assert len(answers) == 5 + len(last) and {answer.code for answer in answers.values()} == {0}
+        assert all(bodies(answers[n]) == [b"%d" % m for m in range(n, n + 3)] for n in range(5))
 
 
 def test_tags_of_the_heartbeat_and_of_the_request(opened):
