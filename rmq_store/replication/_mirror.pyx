@@ -86,6 +86,8 @@ cdef int _write(Mirror *m, int64_t at, const unsigned char *from_, int64_t n) no
     if end > rmq_load(&f.zeroed_to):
         allocator_pass(log.alloc, f, end)
     rc = rmq_pwrite_all(log.io, f.fd, from_, n, at - f.start)
+    if rc >= 0 and rmq_lost_any(&f.lost):       # a page of the map has zeros in place of what the device could not give
+        rc = -EIO
     if rc < 0:
         log_fence(log, rc, FENCE_WRITE)
     return rc
