@@ -26,6 +26,7 @@ static void begin(replica *r, int64_t at, int64_t end) {
         r->next = at > 0 ? at : ha->log.last_file(ha->log.ctx);
         r->acked = at;
         r->vouched = 1;
+        r->wrote = ha->now - ha->limits.heartbeat_ns;       /* that there is nothing for it is told at once */
         rmq_mutex_unlock(&ha->lock);
         rmq_ha_say(&ha->notes, RMQ_HA_CAME, 0, r->next, end, r->peer);
     }

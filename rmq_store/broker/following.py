@@ -63,8 +63,9 @@ class Following:
             self._follow(broker or None, ha or None)
         elif not self._waits and self._core.store.options.ha_master is None:
             self._waits = True              # said once
-            log.warning("the name server knows no master of %s: this slave follows nobody, and asks again every %d ms",
-                        self._core.options["brokerName"], self._core.options["registerNameServerPeriod"])
+            log.warning("the name server knows no master of %s: this slave follows nobody, and asks again after 1, 2, 4 ... "
+                        "seconds",
+                        self._core.options["brokerName"])
 
     def _follow(self, broker: str | None, ha: str | None) -> None:
         store = self._core.store

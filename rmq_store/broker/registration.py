@@ -19,6 +19,7 @@ __all__ = ["Registration", "advertised", "own_entry"]
 
 REGISTER, UNREGISTER = 103, 104
 log = logging.getLogger("rmq_store.broker")
+LEADERLESS_S = 1.0          # a slave that does not know its master yet asks again after, and each time after twice that
 WILDCARDS = ("0.0.0.0", "::")
 
 
@@ -110,14 +111,19 @@ class Registration:
         self.thread.join()
 
     def _run(self) -> None:
+        pause = LEADERLESS_S
         while not self._stopped:
+            period = self._core.options["registerNameServerPeriod"] / 1000
+            leaderless = self._learn is not None and self._core.store.options.ha_master is None
             self._changed.clear()
             masters = [answer.ext for server in self._servers
                        if (answer := self._ask(server, REGISTER, self._register)) is not None]
             if self._learn is not None and masters and not self._stopped:
                 known = next((ext for ext in masters if ext.get("masterAddr")), masters[0])
                 self._learn(known.get("masterAddr", ""), known.get("haServerAddr", ""))
-            self._changed.wait(self._core.options["registerNameServerPeriod"] / 1000)
+                leaderless = leaderless and not known.get("masterAddr")
+            self._changed.wait(min(pause, period) if leaderless else period)
+            pause = min(2 * pause, period) if leaderless else LEADERLESS_S
         for server in self._servers:
             self._ask(server, UNREGISTER, lambda: (self._who(), b""))
         for client in self._clients.values():

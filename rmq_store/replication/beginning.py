@@ -14,7 +14,7 @@ _CHUNK = 1 << 20
 def drop_empty_log(files: ControlFiles, places: Places) -> None:
     """Removes the files of a log in which nothing was ever written, newest first: they would bind the slave to their names,
     where its master may have nothing. A log that the store's queues know is not touched. Raises OSError."""
-    if os.path.isdir(places.consumequeue) and any(os.scandir(places.consumequeue)):
+    if os.path.isdir(places.consumequeue) and os.listdir(places.consumequeue):
         return
     found = places.log_files()
     if not all(_zeros(path) for path, _ in found):

@@ -251,7 +251,8 @@ def _lost(path: str, error: int, a: int, b: int, peer: str) -> None:
         reason = os.strerror(error) if error else "the master closed the connection"
         if b:
             reason += (" before it sent anything, as it does if its log ends before the place that this slave asks for, or "
-                       "begins behind it: see the log of the master")
+                       "begins behind it: see the log of the master; or this is not the address on which it listens for slaves "
+                       "(ha_listen; RocketMQ: haListenPort)")
         host = peer.rpartition(":")[0]
         if error == errno.EHOSTUNREACH and "[" not in host and any(map(str.isalpha, host)):     # also of a failed look-up
             reason += ", or no such name"
@@ -295,8 +296,8 @@ _SAY: dict[int, Callable[[str, int, int, int, str], None]] = {
     _SHORT: _differs("the master's log ends at offset %(a)d, and this one at %(b)d: it is not this store's master, or it has "
                      "lost messages"),
     _WRONG: _wrong,
-    _NO_RECORD: _differs("what it sent for offset %(a)d is no whole record of at most message_size_max_bytes (it says "
-                         "%(b)d bytes)"),
+    _NO_RECORD: _differs("what it sent for offset %(a)d is no whole record (it says %(b)d bytes): "
+                         "segment_size_bytes must be the same on both sides, and message_size_max_bytes no smaller here"),
     _ROTTEN: _differs("the checksum of the record that it sent for offset %(a)d is wrong; the slave asks for it again"),
     _FAILED: _failed,
 }

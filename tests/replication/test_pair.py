@@ -43,6 +43,15 @@ def test_slave_has_what_the_master_has(tmp_path: Path, how: dict) -> None:
         assert s.replication().master_offset == m.max_log_offset
 
 
+def test_an_empty_slave_follows_an_empty_master_at_once(tmp_path: Path) -> None:
+    """It is told that there is nothing; a heartbeat would come a minute later."""
+    with master(tmp_path / "m", ha_send_heartbeat_interval_ms=60_000, ha_housekeeping_interval_ms=120_000) as m, \
+            slave(tmp_path / "s", m) as s:
+        until(lambda: s.replication().state == "follows", 30_000)
+        fill(m, 3)
+        caught_up(s, m)
+
+
 def test_slave_refuses_puts(tmp_path: Path) -> None:
     with master(tmp_path / "m") as m, slave(tmp_path / "s", m) as s:
         for put in (lambda: s.put("T", b"x"), lambda: s.put_many("T", [b"x"]), lambda: s.put_async("T", b"x")):

@@ -168,6 +168,15 @@ class Names:
         self.thread.join()
 
 
+def test_a_slave_that_is_there_before_its_master(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """It asks the name server again, and not with its next registration only."""
+    with Names() as names, slave_broker(tmp_path / "s", names.address, registerNameServerPeriod=60_000) as s:
+        until(lambda: "knows no master of broker-a" in caplog.text, 30_000)
+        with leader(tmp_path / "m", namesrv=names.address, namesrv_listen=None) as m:
+            until(lambda: s.store.replication().state == "follows", 30_000)
+            assert s.store.replication().master == m.store.replication().address
+
+
 def test_consumers_find_a_slave_whose_master_is_gone(tmp_path: Path) -> None:
     with Names() as names:
         with leader(tmp_path / "m", namesrv=names.address, namesrv_listen=None) as m, Peer(m.address) as peer:
