@@ -15,7 +15,7 @@ from rmq_store.base.io.files import ControlFiles, read_text
 from rmq_store.errors import CorruptionError, NotASlave, StoreIsSlave
 from rmq_store.events import Event, emit
 
-__all__ = ["Mark", "mark_path", "mark_text", "read_mark", "refuse_as_master", "refuse_as_slave", "write_mark"]
+__all__ = ["NAME", "Mark", "mark_path", "mark_text", "read_mark", "refuse_as_master", "refuse_as_slave", "write_mark"]
 
 NAME = "replica.json"
 ROLES = "master", "sync_master", "slave"

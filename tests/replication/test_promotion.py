@@ -63,8 +63,14 @@ def test_a_slave_becomes_a_master(left: tuple[Path, str], caplog: pytest.LogCapt
                                                               "delayOffset.json"} <= kept.keys()
     promoted_well(path, "sync_master")
     assert "promoted to sync_master and opens as master" in caplog.text
-    with pytest.raises(NotASlave, match="promoted to sync_master before"):
-        promote(path, to="sync_master", **SMALL, **DELAYS)
+    for to in ("sync_master", None):
+        with pytest.raises(NotASlave, match="promoted to sync_master before; to change its role"):
+            promote(path, to=to, **SMALL, **DELAYS)
+    mark = read_mark(str(path))
+    again = promote(path, to="master", **SMALL, **DELAYS)       # its own messages are not the old master's
+    assert (again.role, again.was, again.moved, len(again.kept)) == ("master", "sync_master", [], 1)
+    now = read_mark(str(path))
+    assert mark is not None and now == mark._replace(role="master", since_ms=now.since_ms)
 
 
 def test_what_is_refused(left: tuple[Path, str], tmp_path: Path) -> None:
@@ -101,7 +107,7 @@ def test_an_old_configuration_ends_no_promotion(left: tuple[Path, str], tmp_path
     with pytest.raises(NotASlave):
         Broker.open(path, namesrv="127.0.0.1:1", **broker)
     assert {p: p.read_bytes() for p in path.rglob("*") if p.is_file() and p.name != "lock"} == before
-    promote(path, to="master", **SMALL, **DELAYS)       # which opens it as a slave
+    promote(path, to="master", **SMALL, **DELAYS)
     with master(path, **DELAYS) as p:
         p.backup(tmp_path / "backups")
         restore(tmp_path / "backups", tmp_path / "restored")
@@ -182,7 +188,10 @@ def test_the_command(left: tuple[Path, str], rmqstore: Any, tmp_path: Path) -> N
     code, out, err = rmqstore("promote", str(path), *options)
     assert (code, "promoted to master before" in err) == (3, True)
     code, out, _ = rmqstore("promote", str(path), "--to", "sync_master", "--json", *options)
-    assert json.loads(out)["role"] == "sync_master"
+    assert (json.loads(out)["role"], json.loads(out)["was"]) == ("sync_master", "master")
+    assert "promoted to sync_master before" in rmqstore("promote", str(path), *options)[2]
+    out = rmqstore("promote", str(path), "--to", "ASYNC_MASTER", *options)[1]
+    assert "was promoted to sync_master before; now it is a master" in out and "is missing" not in out
     assert rmqstore("promote", str(tmp_path / "none"))[0] == 3
 
 

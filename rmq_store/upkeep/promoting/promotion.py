@@ -8,6 +8,7 @@ behind the end of their queue come back to it, and what the old master had deliv
 config/replica.json says "master". Before (5) the directory is a slave's and the next call does all of it again; (4) changes
 nothing the second time. Behind (5) it is a master's. Control plane; one thread.
 """
+import errno
 import os
 import socket
 from contextlib import suppress
@@ -20,10 +21,10 @@ from rmq_store.config.load import resolve
 from rmq_store.errors import MasterAlive, NotASlave, StoreLocked, StoreStateError, illegal
 from rmq_store.events import Event, emit
 from rmq_store.log.recovery import lockfile
-from rmq_store.log.recovery.places import Places, need_store, root_of
+from rmq_store.log.recovery.places import Places, need_store, no_directory, root_of
 from rmq_store.log.recovery.salvage import keep
 from rmq_store.remoting.client import split_address
-from rmq_store.replication.mark import Mark, read_mark, write_mark
+from rmq_store.replication.mark import NAME, Mark, read_mark, write_mark
 from rmq_store.services.consumer.config_file import ConfigFile
 from rmq_store.services.delay.service import delay_offsets
 from rmq_store.services.timer.service import promote_check
@@ -35,7 +36,7 @@ __all__ = ["Promotion", "promote"]
 ROLES = "master", "sync_master"
 PROBE_S = 3.0
 QUEUE_ID_MAX = (1 << 31) - 1
-FILES = ("replica.json", "consumerOffset.json", "lmqConsumerOffset.json", "delayOffset.json", "timercheck")
+FILES = (NAME, "consumerOffset.json", "lmqConsumerOffset.json", "delayOffset.json", "timercheck")
 
 
 class Promotion(NamedTuple):
@@ -44,7 +45,8 @@ class Promotion(NamedTuple):
     path: the directory. role: what it is now. master: the HA address of the old master, "" where nobody knew it.
     min_log_offset, max_log_offset: the log that is there; messages that the old master stored at max_log_offset or behind it
     are missing. moved: (group, topic, queue id, offset before, offset now) of groups whose offset lay behind the end of a
-    queue. kept: paths of the copies of the files that changed.
+    queue. kept: paths of the copies of the files that changed. was: "slave"; or the role to which the directory had been
+    promoted before, and then nothing but the role has changed.
     """
 
     path: str
@@ -54,22 +56,26 @@ class Promotion(NamedTuple):
     max_log_offset: int
     moved: list[tuple[str, str, int, int, int]]
     kept: list[str]
+    was: str = "slave"
 
 
-def promote(path: str | bytes | os.PathLike[Any], *, to: str = "master", force: bool = False,
+def promote(path: str | bytes | os.PathLike[Any], *, to: str | None = None, force: bool = False,
             _io: IoTable | None = None, **options: Any) -> Promotion:
     """Makes the slave in directory `path` a master. Returns what it did, when that is durable.
 
-    to: "master" or "sync_master": the role in which you open it next, which the directory remembers. force: also while the old
-    master answers, and also for a directory that says nothing of a role, as that of a Java broker. options: those of
-    MessageStore.open, where the directory needs some. Nobody may have the directory open. A call that died is begun anew.
+    to: "master" or "sync_master": the role in which you open it next, which the directory remembers; None: "master". A
+    directory that was promoted before gets another role if `to` names it, and nothing else of it changes then. force: also
+    while the old master answers, and also for a directory that says nothing of a role, as that of a Java broker. options: those
+    of MessageStore.open, where the directory needs some. Nobody may have the directory open. A call that died is begun anew.
     Raises MasterAlive, NotASlave, StoreLocked, ArgumentIllegal, and what MessageStore.open raises. Thread-safety: one call at a
     time for a directory. """
     root = root_of(path)
-    if to not in ROLES:
+    if to is not None and to not in ROLES:
         raise illegal("to", to, "give 'master' or 'sync_master'")
     if not os.path.isdir(root):
-        raise FileNotFoundError(2, "not a message store: the directory does not exist (is its disk mounted?)", root)
+        if os.path.lexists(root):
+            raise no_directory(root)
+        raise FileNotFoundError(errno.ENOENT, "not a message store: the directory does not exist (is its disk mounted?)", root)
     mark = read_mark(root)
     if mark is None:
         more = {name: value for name, value in options.items() if name not in ("profile", "config")}
@@ -79,20 +85,38 @@ def promote(path: str | bytes | os.PathLike[Any], *, to: str = "master", force: 
         locked.add_note("a slave that `rmqstore follow` or `rmqstore serve` has open cannot become a master: stop that "
                         "process first")
         raise locked
-    if not force:
-        if mark is None:
-            raise NotASlave(root, "it has no config/replica.json, which a slave of this library writes")
-        if mark.role == to:
-            raise NotASlave(root, f"it was promoted to {to} before")
+    was: Any = mark.role if mark is not None else "slave"
+    if was != "slave" and to in (None, was):
+        raise NotASlave(root, f"it was promoted to {was} before", "to change its role, name the other one in to (--to)")
+    if not force and mark is None:
+        raise NotASlave(root, "it has no config/replica.json, which a slave of this library writes")
+    if not force and mark is not None and was == "slave":
         for address in dict.fromkeys((mark.master, mark.broker)):
             if address and _answers(address):
                 raise MasterAlive(root, address)
     given = {name: value for name, value in options.items() if name not in ("role", "brokerRole", "ha_listen", "haListenPort")}
     io = _io if _io is not None else IoTable()
-    with MessageStore.open(root, must_exist=True, _services=False, _io=io, role="slave", **given) as store:
-        done = _promote(store, ControlFiles(io), to, mark)
-    emit(Event.PROMOTED, path=root, master=done.master or "an unknown master", role=to, offset=done.max_log_offset)
+    role = to or "master"
+    if was == "sync_master":
+        given["ha_listen"] = "127.0.0.1:0"      # which the role needs; without services nothing listens
+    with MessageStore.open(root, must_exist=True, _services=False, _io=io, role=was, **given) as store:
+        if mark is None or was == "slave":
+            done = _promote(store, ControlFiles(io), role, mark)
+        else:
+            done = _change_role(store, ControlFiles(io), role, mark)
+    if was == "slave":
+        emit(Event.PROMOTED, path=root, master=done.master or "an unknown master", role=role, offset=done.max_log_offset)
+    else:
+        emit(Event.ROLE_CHANGED, path=root, before=was, role=role)
     return done
+
+
+def _change_role(store: MessageStore, files: ControlFiles, role: str, mark: Mark) -> Promotion:
+    """Of what was promoted before: its log and its groups are a master's already."""
+    root = store.path
+    kept = [keep(files, root, f"promotion-{name}", data) for name, data in _before(root) if name == NAME]
+    write_mark(files, root, mark._replace(role=role, since_ms=files.wall_ms()))
+    return Promotion(root, role, mark.master, store.min_log_offset, store.max_log_offset, [], kept, mark.role)
 
 
 def _promote(store: MessageStore, files: ControlFiles, to: str, mark: Mark | None) -> Promotion:
