@@ -4,8 +4,6 @@ Control plane, the main thread only.
 """
 import argparse
 import contextlib
-import errno
-import json
 import math
 import os
 import re
@@ -105,28 +103,6 @@ def open_store(args: argparse.Namespace, *, create: bool = False, services: bool
     given = {**keywords(args), **more}
     with MessageStore.open(args.store, must_exist=not create, _services=services, **given) as store:
         yield store
-
-
-def ready_path(path: str | None) -> None:
-    """Before anything is opened: a file of an earlier run goes, because who waits for it would take it for that of this one.
-    Raises OSError where no file can be made."""
-    if path:
-        place = os.path.dirname(path) or "."
-        if not os.path.isdir(place):
-            raise FileNotFoundError(errno.ENOENT, "the directory of the ready file does not exist: make it first", path)
-        if os.path.isdir(path):
-            raise IsADirectoryError(errno.EISDIR, "the ready file is a directory: give the path of a file", path)
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(path)
-
-
-def write_ready(path: str | None, content: Mapping[str, object]) -> None:
-    """The ready file, as a whole or not at all. Raises OSError."""
-    if path:
-        whole = f"{path}.{os.getpid()}"
-        with open(whole, "w", encoding="utf-8") as f:
-            json.dump(content, f)
-        os.replace(whole, path)
 
 
 class NothingFound(ConfigError):

@@ -6,7 +6,8 @@ import signal
 import sys
 from collections.abc import Callable
 
-from rmq_store.cli.common import PATH, ready_path, write_ready
+from rmq_store.cli.common import PATH
+from rmq_store.cli.ending import ReadyFile
 from rmq_store.cli.exits import FINE
 from rmq_store.cli.output import Output
 from rmq_store.namesrv.routes import Routes
@@ -18,7 +19,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--listen", metavar="HOST:PORT", default="127.0.0.1:9876",
                         help="the address to listen on; port 0 chooses a free port (default: 127.0.0.1:9876)")
     parser.add_argument("--ready-file", metavar="PATH", type=PATH,
-                        help="a file to write when the server accepts: {\"namesrv\": \"HOST:PORT\"}")
+                        help="a file to write when the server accepts: {\"namesrv\": \"HOST:PORT\", \"pid\": N}; the end of "
+                        "the process removes it")
     parser.add_argument("--json", action="store_true", help="JSON lines instead of text")
     parser.add_argument("-v", "--verbose", action="store_true", help=argparse.SUPPRESS)
 
@@ -26,15 +28,20 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, out: Output) -> int:
     routes = Routes()
     listen = listen_address(args.listen, "--listen", "127.0.0.1:9876")
-    ready_path(args.ready_file)
-    with listening("--listen", listen):
-        loop = Loop(*listen, routes.answer, routes.gone)
+    with ReadyFile(args.ready_file) as ready:
+        with listening("--listen", listen):
+            loop = Loop(*listen, routes.answer, routes.gone)
+        _serve(loop, ready, out)
+    return FINE
+
+
+def _serve(loop: Loop, ready: ReadyFile, out: Output) -> None:
     before = signal.signal(signal.SIGTERM, _stop(loop))
     try:
         address = address_text(loop.address)
         if not ipaddress.ip_address(loop.address[0]).is_loopback:
             print(f"rmqstore namesrv: {address} is not loopback: everybody who reaches it may change routes", file=sys.stderr)
-        write_ready(args.ready_file, {"namesrv": address})
+        ready.write({"namesrv": address})
         out.say(f"namesrv listens on {address}")
         if out.as_json:
             out.line(json.dumps({"namesrv": address}))
@@ -42,7 +49,6 @@ def run(args: argparse.Namespace, out: Output) -> int:
         loop.serve()
     finally:
         signal.signal(signal.SIGTERM, before)
-    return FINE
 
 
 def _stop(loop: Loop) -> Callable[[int, object], None]:

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from rmq_store.broker.serving import Broker
-from rmq_store.cli.common import PATH, keywords, option_arguments, ready_path, write_ready
-from rmq_store.cli.ending import Ending
+from rmq_store.cli.common import PATH, keywords, option_arguments
+from rmq_store.cli.ending import Ending, ReadyFile
 from rmq_store.cli.exits import FINE
 from rmq_store.cli.output import Output
 from rmq_store.config.sources import read_config
@@ -45,8 +45,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
                         help="print a line a second: rates, connections, how far groups are behind, and the p99 of flushes")
     parser.add_argument("--ready-file", metavar="PATH", type=PATH,
                         help="a file to write when all listeners accept: {\"listen\": \"HOST:PORT\", \"namesrv\": "
-                        "\"HOST:PORT\", \"metrics\": \"HOST:PORT\", \"ha\": \"HOST:PORT\"}, null for what is not "
-                        "there; a file of an earlier run is removed first")
+                        "\"HOST:PORT\", \"metrics\": \"HOST:PORT\", \"ha\": \"HOST:PORT\", \"pid\": N}, null for what "
+                        "is not there; the end of the process removes it")
     option_arguments(parser, short=True, broker=True)
 
 
@@ -65,12 +65,13 @@ def run(args: argparse.Namespace, out: Output) -> int:
     with Ending() as ended:
         given = keywords(args, ARGUMENTS)
         where = _listeners(args, given)
-        ready_path(args.ready_file)
-        with Broker.open(args.store, advertise=args.advertise, metrics_listen=args.metrics_listen, **where, **given) as broker:
+        with ReadyFile(args.ready_file) as ready_file, \
+                Broker.open(args.store, advertise=args.advertise, metrics_listen=args.metrics_listen, **where,
+                            **given) as broker:
             _warn(broker)
             ready = {"listen": broker.address, "namesrv": broker.namesrv_address, "metrics": broker.metrics_address,
                      "ha": broker.store.replication().address}
-            write_ready(args.ready_file, ready)
+            ready_file.write(ready)
             out.say(_words(ready, where["namesrv"]))
             if out.as_json:
                 out.line(json.dumps(ready))

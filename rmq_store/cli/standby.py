@@ -2,8 +2,8 @@
 import argparse
 import json
 
-from rmq_store.cli.common import PATH, open_store, option_arguments, ready_path, write_ready
-from rmq_store.cli.ending import Ending
+from rmq_store.cli.common import PATH, open_store, option_arguments
+from rmq_store.cli.ending import Ending, ReadyFile
 from rmq_store.cli.exits import CORRUPT, FINE
 from rmq_store.cli.output import Output
 from rmq_store.errors import ConfigError
@@ -21,7 +21,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
                         "consumer offsets and delay offsets every ha_metadata_interval_ms (default: copy nothing beside the "
                         "log)")
     parser.add_argument("--ready-file", metavar="PATH", type=PATH, help="a file to write when the store follows the "
-                        "master: {\"offset\": N}; a file of an earlier run is removed first")
+                        "master: {\"offset\": N, \"pid\": N}; the end of the process removes it")
     option_arguments(parser, short=True)
 
 
@@ -29,8 +29,8 @@ def run(args: argparse.Namespace, out: Output) -> int:
     with Ending() as ended:
         more = {"ha_master_broker": args.broker} if args.broker else {}
         _need_slave(args)
-        ready_path(args.ready_file)
-        with open_store(args, create=True, services=True, role="slave", ha_master=args.master, **more) as store:
+        with ReadyFile(args.ready_file) as ready, \
+                open_store(args, create=True, services=True, role="slave", ha_master=args.master, **more) as store:
             said = ""
             while not ended.wait(0.05):
                 state = store.replication().state
@@ -38,7 +38,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
                     continue
                 said = state
                 if state == "follows":
-                    write_ready(args.ready_file, {"offset": store.max_log_offset})
+                    ready.write({"offset": store.max_log_offset})
                 if out.as_json:
                     out.line(json.dumps({"kind": "state", "state": state, "offset": store.max_log_offset}))
                 else:
@@ -60,6 +60,8 @@ def _need_slave(args: argparse.Namespace) -> None:
                 raise ConfigError(f"-o {text}: `rmqstore follow` makes a slave, so leave the option out; `rmqstore promote` "
                                   "makes a slave a master")
             args.options.remove(text)
+        elif name.strip() in ("ha_master", "haMasterAddress", "ha_master_address"):
+            raise ConfigError(f"-o {text}: the command line names the master, {args.master}: leave the option out")
 
 
 _WORDS = {"waits": "has no connection to {}", "compares": "compares its log with that of {}", "follows": "follows {}",

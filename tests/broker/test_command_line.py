@@ -85,10 +85,63 @@ def test_addresses_of_name_servers_and_for_routes():
         "broker.example", "10.0.0.7:99", "[::1]", "[::1]", "[::1]:5"]
 
 
+READY = ("--listen", "127.0.0.1:0", "--ready-file")
+
+
+def namesrv(ready):
+    return subprocess.Popen([sys.executable, "-m", "rmq_store", "namesrv", *READY, ready], stdout=subprocess.PIPE, text=True)
+
+
+def test_the_ready_file_of_a_process_that_runs_is_left_alone(tmp_path, capsys):
+    ready = tmp_path / "ready.json"
+    with namesrv(ready) as process:
+        process.stdout.readline()
+        before = json.loads(ready.read_text())
+        assert before["pid"] == process.pid
+        taken = before["namesrv"]
+        refused(capsys, "serve", tmp_path / "s", *LOOPBACK, "--namesrv-listen", taken, "--ready-file", ready, code=3)
+        refused(capsys, "namesrv", "--listen", taken, "--ready-file", ready, code=3)
+        assert json.loads(ready.read_text()) == before
+        with namesrv(ready) as other:           # it serves somewhere else, and the file is its own from then on
+            other.stdout.readline()
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(60) == 0 and json.loads(ready.read_text())["pid"] == other.pid
+            other.send_signal(signal.SIGTERM)
+            assert other.wait(60) == 0 and not ready.exists()
+
+
+def test_a_ready_file_that_was_left_behind_goes_before_anything_begins(tmp_path, capsys):
+    ready = tmp_path / "ready.json"
+    with namesrv(ready) as process:
+        process.stdout.readline()
+        process.kill()
+        process.wait()
+    assert ready.exists()
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        refused(capsys, "namesrv", "--listen", f"127.0.0.1:{taken.getsockname()[1]}", "--ready-file", ready, code=3)
+    assert not ready.exists()
+    ready.touch()                               # as mktemp makes it
+    with namesrv(ready) as process:
+        process.stdout.readline()
+        assert json.loads(ready.read_text())["pid"] == process.pid
+        process.send_signal(signal.SIGINT)
+    assert not ready.exists()
+
+
+@pytest.mark.parametrize("content", ["notes", "[1]", "\x00", '{"name": "x"}', "[" * 4000])
+def test_a_file_that_is_no_ready_file_is_not_replaced(tmp_path, capsys, content):
+    ready = tmp_path / "precious.txt"
+    ready.write_text(content)
+    for command in (("serve", tmp_path / "s", *LOOPBACK), ("follow", "127.0.0.1:1", tmp_path / "s", "--profile", "test"),
+                    ("namesrv", "--listen", "127.0.0.1:0")):
+        assert "this is no ready file" in refused(capsys, *command, "--ready-file", ready)
+    assert ready.read_text() == content and not (tmp_path / "s").exists()
+
+
 def test_namesrvaddr_of_a_file_is_as_namesrv(tmp_path):
     """With namesrvAddr the process had a name server of its own as well, and could take its port from the real one."""
     (tmp_path / "broker.conf").write_text("namesrvAddr=127.0.0.1:1\nlistenPort=0\nhaListenPort=0\n")
-    (tmp_path / "ready.json").write_text("of an earlier run")
+    (tmp_path / "ready.json").write_text('{"listen": "of an earlier run"}')
     command = [sys.executable, "-m", "rmq_store", "serve", str(tmp_path / "s"), "--profile", "test", "-c",
                str(tmp_path / "broker.conf"), "--ready-file", str(tmp_path / "ready.json")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
@@ -122,6 +175,8 @@ def test_follow_takes_the_role_that_it_has_and_no_other(tmp_path, capsys):
     follow = ("follow", "127.0.0.1", tmp_path / "s", "--profile", "test")
     assert "ha_master is '127.0.0.1'" in refused(capsys, *follow, "-o", "brokerRole=SLAVE")
     assert "`rmqstore follow` makes a slave" in refused(capsys, *follow, "-o", "role=master")
+    for name in ("ha_master", "haMasterAddress"):
+        assert "the command line names the master" in refused(capsys, *follow, "-o", f"{name}=127.0.0.1:2")
     assert "nosuch.conf does not exist" in refused(capsys, *follow, "-c", "nosuch.conf")
     assert not (tmp_path / "s").exists()
 
