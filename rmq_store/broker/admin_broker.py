@@ -3,9 +3,8 @@ import time
 
 from rmq_store.broker.codes import Code
 from rmq_store.broker.core import Core, Processor
-from rmq_store.broker.options import SECRET, split
+from rmq_store.broker.options import SECRET
 from rmq_store.broker.request import Refused, Request, body_of
-from rmq_store.config.load import changed
 from rmq_store.config.options import OPTIONS, Option
 from rmq_store.config.properties import parse
 from rmq_store.errors import ArgumentIllegal, ConfigError
@@ -43,13 +42,11 @@ class AdminBroker:
         """Live options, all of them or none."""
         core = self._core
         try:
-            own, others = split(parse(request.frame.body))
+            given = parse(request.frame.body)
             for name, value in self._place().items():
-                if (given := others.pop(name, value)) != value:
-                    raise ConfigError(f"option {name} is {given!r:.200}, and this broker has {value}: start another one")
-            changed(core.store.options, others)
-            core.options.change(own)
-            core.store.reconfigure(**others)        # type: ignore[arg-type]
+                if (other := given.pop(name, value)) != value:
+                    raise ConfigError(f"option {name} is {other!r:.200}, and this broker has {value}: start another one")
+            core.reconfigure(given)
         except (ConfigError, ValueError) as error:
             raise Refused(Code.SYSTEM_ERROR, str(error)) from None
         return request.answer()

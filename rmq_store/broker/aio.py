@@ -51,6 +51,10 @@ class AsyncBroker:
         """bool: whether requests need a signature (aclEnable)."""
         return self.broker.acl_enabled
 
+    def reconfigure(self, **options: Any) -> None:
+        """As Broker.reconfigure."""
+        self.broker.reconfigure(**options)
+
     def figures(self) -> "Figures":
         """As Broker.figures."""
         return self.broker.figures()

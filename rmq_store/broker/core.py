@@ -2,14 +2,14 @@
 import itertools
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from rmq_store.broker.clients import Clients
 from rmq_store.broker.codes import Code
 from rmq_store.broker.front import NativeFront
 from rmq_store.broker.holding import HeldPulls
-from rmq_store.broker.options import BrokerOptions
+from rmq_store.broker.options import BrokerOptions, split
 from rmq_store.broker.request import Handle, Refused, Request
 from rmq_store.broker.topics import Groups, Topics
 from rmq_store.broker.workers import Workers
@@ -65,6 +65,13 @@ class Core:
     @property
     def version(self) -> int:
         return VERSIONS[self.store.options.compat]
+
+    def reconfigure(self, given: Mapping[str, object]) -> None:
+        """Live options of the broker and of its store, all of them or none. Raises ConfigError."""
+        own, others = split(given)
+        self.options.check(own)
+        self.store.reconfigure(**others)        # type: ignore[arg-type]
+        self.options.change(own)
 
     @property
     def held_count(self) -> int:

@@ -72,11 +72,15 @@ class BrokerOptions:
     def table(self) -> dict[str, Any]:
         return dict(self._values)
 
+    def check(self, given: Mapping[str, object]) -> None:
+        """Raises ConfigError for what `change` does not take."""
+        for name, value in given.items():
+            if _checked(name, value) != self._values[name] and name not in LIVE:
+                raise ConfigError(f"option {name} cannot change while the broker serves: start it again with the new value")
+
     def change(self, given: Mapping[str, object]) -> None:
         """Live options only. All of them change, or none. Raises ConfigError."""
-        for name, value in given.items():
-            if name not in LIVE and _checked(name, value) != self._values[name]:
-                raise ConfigError(f"option {name} cannot change while the broker serves: start it again with the new value")
+        self.check(given)
         self._values = {**self._values, **{name: _checked(name, value) for name, value in given.items()}}
         self.changes += 1
 
@@ -100,5 +104,5 @@ def _checked(name: str, value: object) -> Any:
     if text not in _CHOICES.get(name, (text,)):
         raise ConfigError(f"option {name} is {value!r}: give {', '.join(_CHOICES[name])}")
     if name in ("brokerName", "brokerClusterName") and not _NAME(text):
-        raise ConfigError(f"option {name} is {value!r}: give up to 127 characters % | A-Z a-z 0-9 _ . -")
+        raise ConfigError(f"option {name} is {value!r}: give 1 to 127 characters % | A-Z a-z 0-9 _ . -")
     return text

@@ -154,6 +154,11 @@ class Broker:
         """bool: whether requests need a signature (aclEnable)."""
         return self._core.access is not None
 
+    def reconfigure(self, **options: Any) -> None:
+        """Changes live options of the broker (docs/broker.md) and of its store (docs/options.md), by their names here or in
+        RocketMQ: all of them, or none where one is wrong. RocketMQ: updateBrokerConfig. Raises ConfigError."""
+        self._core.reconfigure(options)
+
     def figures(self) -> "Figures":
         """Each call of the result's `look()` returns what the broker did since the call before it: a Moment with rates a
         second, connections, held pulls, how far groups are behind, and the p99 of flushes. One thread looks."""

@@ -177,5 +177,5 @@ def recall_of(handle: object) -> Recall:
             raise ValueError("it is not of version 1")
         return Recall(topic, broker_name, int(deliver), key)
     except (ValueError, binascii.Error) as error:
-        raise MessageIllegal(f"the recall handle is {handle!r}, which is none ({error}): give one of recall_handle or of a "
+        raise MessageIllegal(f"the recall handle is {handle!r}, which is not one ({error}): give one of recall_handle or of a "
                              "RocketMQ client") from None

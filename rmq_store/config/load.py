@@ -106,6 +106,10 @@ def resolve(profile: object = None, keywords: Mapping[str, object] | None = None
 
 def changed(options: Options, keywords: Mapping[str, object]) -> Options:
     """`options` with other values for options that may change while a store is open. Raises ConfigError."""
+    for key in keywords:
+        if key not in BY_NAME and key not in BY_UPSTREAM and is_broker_only(key):
+            raise ConfigError(f"option {key} is a broker's, and this store has none of that name: Broker.reconfigure takes "
+                              "those of docs/broker.md")
     given = _named(Source("reconfigure", keywords), None)
     for name, (key, value) in given.items():
         option = BY_NAME[name]
@@ -243,12 +247,12 @@ def _unknown(key: str, source: Source, ignored: list[str]) -> None:
     def plain(name: str) -> str:
         return name.replace("_", "").lower()
 
-    all_names = [*BROKER_ONLY, *NO_EFFECT, *NOT_SUPPORTED, *BY_UPSTREAM, *BY_NAME]
+    all_names = ["profile", "config", *BROKER_ONLY, *NO_EFFECT, *NOT_SUPPORTED, *BY_UPSTREAM, *BY_NAME]
     candidates = BY_NAME if source.origin == "environment" else all_names
     names = {plain(n): n for n in candidates}
     import difflib  # for a misspelt name only
 
-    near = difflib.get_close_matches(plain(key), names, n=1, cutoff=0.75 if source.origin == "environment" else 0.5)
+    near = difflib.get_close_matches(plain(key), names, n=1, cutoff=0.75 if source.origin == "environment" else 0.6)
     if not near and source.origin == "environment":
         ignored.append(_spelt(key, source))
         return

@@ -68,7 +68,10 @@ class Option(NamedTuple):
             raise ValueError("expected " + " or ".join(repr(c) for c in (*self.choices, *more)))
         if self.kind == "int" and isinstance(value, str):
             value = values.plain_number(value, self.unit)
-        result = _CONVERT[self.kind](value)
+        try:
+            result = _CONVERT[self.kind](value)
+        except ValueError as error:
+            raise ValueError(f"{error}{values.UNITS.get(self.unit, '') if self.kind == 'int' else ''}") from None
         if isinstance(result, int) and not isinstance(result, bool):
             if (self.low is not None and result < self.low) or (self.high is not None and result > self.high):
                 raise ValueError(f"expected {self.low} to {self.high}{' ' + self.unit if self.unit else ''}")

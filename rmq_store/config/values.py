@@ -18,6 +18,7 @@ _UNIT_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 _FACTORS = {"bytes": {"b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30},
             "ms": {"ms": 1, "s": 1000, "min": 60_000, "h": 3_600_000}}
+UNITS = {"bytes": " of bytes, or one with KiB, MiB or GiB", "ms": " of ms, or one with s, min or h"}
 
 
 def index_file_size(slots: int, entries: int) -> int:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from rmq_store import errors
 from rmq_store.broker.request import json_body
 from tests.broker.peer import Peer
 
@@ -144,6 +145,21 @@ def test_figures_and_options(broker, peer):
         assert peer.ask(25, wrong).code == 1
     assert broker.store.options.message_size_max_bytes == 100
     assert peer.ask(25, peer.ask(26).body).remark == ""        # what the broker tells is what it has
+
+
+def test_options_change_from_python(broker, peer):
+    broker.reconfigure(message_size_max_bytes=100, defaultTopicQueueNums=3)
+    assert broker.store.options.message_size_max_bytes == 100
+    assert b"defaultTopicQueueNums=3\n" in peer.ask(26).body
+    for wrong in ({"defaultTopicQueueNums": "x"}, {"brokerName": "other"}, {"nosuch": 1}, {"flush_mode": "sync"}):
+        with pytest.raises(errors.ConfigError, match=next(iter(wrong))):
+            broker.reconfigure(message_size_max_bytes=200, **wrong)
+    for wrong in ({"message_size_max_bytes": "x"}, {"query_count_max": 0}):
+        with pytest.raises(errors.ConfigError, match=next(iter(wrong))):
+            broker.reconfigure(defaultTopicQueueNums=5, **wrong)
+    assert broker.store.options.message_size_max_bytes == 100 and b"defaultTopicQueueNums=3\n" in peer.ask(26).body
+    with pytest.raises(errors.ConfigError, match=r"defaultTopicQueueNums is a broker's.*Broker\.reconfigure"):
+        broker.store.reconfigure(defaultTopicQueueNums=3)
 
 
 def test_who_is_connected(broker, peer):

@@ -104,7 +104,9 @@ def test_upstream_values_become_ours(name, value, ours, expected):
     ({"readOnlyCommitLogStorePaths": "/x,,/y"}, "expected a path"),
     ({"totalReplicas": "many"}, "expected a whole number"),
     ({"mapedFileSizeCommitLog": 4096, "mappedFileSizeCommitLog": 8192}, "two names for one option"),
-    ({"segment_size_bytes": "1 GB"}, "expected a whole number"),
+    ({"segment_size_bytes": "1 GB"}, "expected a whole number of bytes, or one with KiB, MiB or GiB"),
+    ({"flush_interval_ms": "1 week"}, "expected a whole number of ms, or one with s, min or h"),
+    ({"profil": "dev"}, "did you mean profile"), ({"nope": "1"}, "list all options"),
     ({"index_slots": "1KiB"}, "expected a whole number"),
     ({"brokerNam": "a"}, "did you mean brokerName?"),
 ])
