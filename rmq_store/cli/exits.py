@@ -43,7 +43,8 @@ EXITS: dict[str, dict[int, str]] = {
     "query": {FINE: "the command found a message", FINDINGS: "the command found no message", **_READ},
     "stat": {FINE: "the store was closed cleanly, or it is open; or --watch ended", FINDINGS: "the store needs recovery, which "
              "the next open for writing does", **_READ},
-    "offsets": {FINE: "the command showed or moved an offset", FINDINGS: "show and lag: there is no offset to show", **_OPENED,
+    "offsets": {FINE: "the command showed or moved an offset", FINDINGS: "show and lag: there is no offset to show; "
+                "commit: the queue has no message", **_OPENED,
                 CORRUPT: _TABLES},
     "topics": {FINE: "the command did its work", FINDINGS: "list: there is no topic to show; delete: a topic does not exist; "
                "delete, unused and expired: a queue was kept; compact: the topic is not a compaction topic",
@@ -104,9 +105,9 @@ EXITS: dict[str, dict[int, str]] = {
                 "answers, or the path holds no store, or a process has it open",
                 CORRUPT: f"{_SIZES}, or a file under config/ that the command needs is unreadable"},
     "spark": {FINE: "the job ended, and audit and diff found nothing", FINDINGS: "audit: queues, index or manifests do not "
-              "agree with the log; diff: the stores differ; any job: Spark or Java is missing, or Spark failed",
-              REFUSED: _REFUSED, CANNOT_OPEN: _NO_STORE, CORRUPT: "audit: the log is damaged; other jobs: the log of the "
-              "store that is read is damaged"},
+              "agree with the log; diff: the stores differ; any job: Spark failed",
+              REFUSED: _REFUSED, CANNOT_OPEN: f"{_NO_STORE}; or Spark or Java is missing",
+              CORRUPT: "audit: the log is damaged; other jobs: the log of the store that is read is damaged"},
     "readback": {FINE: "the command read all messages", FINDINGS: "a message of a queue or of the log cannot be read", **_READ,
                  CANNOT_OPEN: _NO_STORE},
 }

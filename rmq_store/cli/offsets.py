@@ -2,7 +2,17 @@
 import argparse
 from typing import Any
 
-from rmq_store.cli.common import NAME, OFFSET, QUEUE_ID, moment, open_store, sql_argument, store_arguments
+from rmq_store.cli.common import (
+    NAME,
+    OFFSET,
+    QUEUE_ID,
+    NothingFound,
+    moment,
+    open_store,
+    say_unknown,
+    sql_argument,
+    store_arguments,
+)
 from rmq_store.cli.exits import FINDINGS, FINE
 from rmq_store.cli.output import Output
 from rmq_store.errors import ConfigError
@@ -42,6 +52,8 @@ def run(args: argparse.Namespace, out: Output) -> int:
         raise ConfigError(f"--time {args.time}: give ms since 1970, 0 or more; --end moves after the last message")
     with open_store(args) as store:
         before = store.offsets.table().get((args.topic, args.group), {})
+        if args.action == "commit":
+            _need_place(store, args)
         try:
             if args.action == "commit":
                 store.offsets.commit(args.group, args.topic, args.queue, args.offset)
@@ -60,6 +72,17 @@ def run(args: argparse.Namespace, out: Output) -> int:
         else:
             out.line(f"{args.group}  {args.topic}/{queue_id}  {'none' if was < 0 else was} -> {offset}")
     return FINE
+
+
+def _need_place(store: Any, args: argparse.Namespace) -> None:
+    """A misspelt name or a wrong number would have a group pass over messages. Raises ConfigError."""
+    known = store.queues(args.topic)
+    if args.queue not in known:
+        say_unknown(store, args)
+        raise NothingFound(f"offsets commit: {args.topic}/{args.queue} has no message, so there is nowhere to continue")
+    end = store.max_offset(args.topic, args.queue)
+    if args.offset > end:
+        raise ConfigError(f"--offset {args.offset}: {args.topic}/{args.queue} goes from 0 to {end}")
 
 
 def _show(args: argparse.Namespace, out: Output) -> int:

@@ -4,6 +4,7 @@ Control plane, the main thread only. Results go to standard output, as JSON line
 """
 import argparse
 import dataclasses
+import errno
 import sys
 import warnings
 from typing import Any
@@ -77,7 +78,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
     try:
         session = local_session("rmqstore spark " + args.job, args.master, **pairs(args.conf))
     except SparkUnavailable as error:
-        raise RmqStoreError(str(error)) from error
+        raise OSError(errno.ENOPKG, str(error)) from error
     session.sparkContext.setLogLevel("ERROR")
     try:
         with warnings.catch_warnings():

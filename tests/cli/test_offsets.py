@@ -44,7 +44,18 @@ def test_commit_and_reset(store, rmqstore, json_lines):
     (["reset", "-g", "G", "-t", "T", "--time=-1"], "--time -1: give ms since 1970, 0 or more; --end"),
     (["reset", "-g", "G", "-t", "T", "--time=-5"], "--time -5"),
     (["reset", "-g", "G", "-t", "none", "--end"], "no queue of it"),
+    (["commit", "-g", "G", "-t", "T", "-q", "1", "-i", "3"], "--offset 3: T/1 goes from 0 to 2"),
     (["commit", "-g", "a@b", "-t", "T", "-q", "0", "-i", "0"], "group is 'a@b'")])
 def test_what_is_refused(store, rmqstore, arguments, words):
     code, _, err = rmqstore("offsets", arguments[0], store, *arguments[1:])
     assert code == 64 and words in err
+
+
+@pytest.mark.parametrize(("place", "words"), [
+    (["-t", "Tt", "-q", "0"], "topic 'Tt' of {} never had a message: the topics are T"),
+    (["-t", "T", "-q", "7"], "queue 7 of topic 'T' never had a message: the queues of the topic are 0, 1")])
+def test_a_commit_of_what_never_was(store, rmqstore, place, words):
+    """A misspelt name would be kept, and the group would begin where nobody wanted."""
+    code, _, err = rmqstore("offsets", "commit", store, "-g", "G", *place, "-i", "0")
+    assert code == 1 and words.format(store) in err
+    assert len(rmqstore("offsets", "show", store)[1].splitlines()) == 2

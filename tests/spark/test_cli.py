@@ -31,7 +31,7 @@ def test_what_is_missing_is_named_with_the_cure(tmp_path, missing, words):
     script = f"import os, sys; {block}; from rmq_store.cli.main import main; sys.exit(main(['spark', 'audit', 'x']))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False,
                           env={**os.environ, "PYTHONPATH": os.getcwd()})
-    assert done.returncode == 1 and words in done.stderr and "Traceback" not in done.stderr
+    assert done.returncode == 3 and words in done.stderr and "Traceback" not in done.stderr
 
 
 @pytest.mark.spark
