@@ -189,6 +189,7 @@ class Event(Enum):
     DISK_FULL_PERCENT = "cleaning", _ERROR, (
         "the disk of %(path)s is %(used)d %% full, the limit is %(limit)d %%: puts are refused until there is space")
     DISK_PERCENT_BACK = "cleaning", _INFO, "the disk of %(path)s is %(used)d %% full: puts are accepted again"
+    DISK_LIMIT_GONE = "cleaning", _INFO, "%(path)s has no disk_full_pct any more: puts are accepted again"
     TASK_FAILED = "store", _ERROR, "the task %(task)s of %(path)s failed and is retried later: %(error)s"
 
     LOG_DIRECTORY_FULL = "cleaning", _WARNING, (
@@ -248,6 +249,7 @@ class Event(Enum):
         "ha_metadata_interval_ms")
     PROMOTED = "replication", _WARNING, (
         "%(path)s was a slave of %(master)s and is a master now (%(role)s); its log ends at offset %(offset)d")
+    ROLE_CHANGED = "replication", _WARNING, "%(path)s was promoted to %(before)s before, and is a %(role)s now"
     TOPIC_KEPT = "consumer", _ERROR, (
         "%(file)s keeps the queue type of topic %(topic)s, though the master has another one: %(reason)s; make the slave anew")
     ROLE_WEAKER = "replication", _WARNING, (

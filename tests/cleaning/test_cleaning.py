@@ -108,14 +108,15 @@ def test_a_retention_that_is_given_while_the_store_is_open(tmp_path):
             store.flush()
 
 
-def test_a_limit_that_is_taken_back_while_puts_are_refused(aged):
+def test_a_limit_that_is_taken_back_while_puts_are_refused(aged, caplog):
+    caplog.set_level(logging.INFO, logger="rmq_store")
     a = aged(files=3, hour=12, used=91, retention_hours=72, clean_forced=False)
     a.tick()
     assert a.store.disk_full
     a.store.reconfigure(retention_hours=None)
     assert a.store.options.disk_full_pct is None
     a.tick()
-    assert not a.store.disk_full
+    assert not a.store.disk_full and len(events(caplog, "DISK_LIMIT_GONE")) == 1
     assert a.store.put("T", b"x").status == 0
 
 
@@ -325,7 +326,7 @@ def test_puts_are_taken_again_as_soon_as_the_limit_is_raised(aged):
     """As the error tells who was refused."""
     a = aged(files=3, hour=12, used=93, retention_hours=72, clean_forced=False)
     a.tick()
-    with pytest.raises(errors.ServiceNotAvailable, match="or raise the limit"):
+    with pytest.raises(errors.ServiceNotAvailable, match=r"\(90 %\).*or raise the limit.*at or below 85 % \(disk_force_pct\)"):
         a.store.put("T", b"x")
     a.store.reconfigure(disk_full_pct=92)
     a.tick()
@@ -342,6 +343,19 @@ def test_puts_are_taken_again_as_soon_as_the_limit_is_raised(aged):
     a.tick()
     assert a.store.disk_full            # a limit that is lowered lets nobody in
     a.store.reconfigure(disk_full_pct=89)
+    a.tick()
+    assert not a.store.disk_full
+
+
+def test_a_limit_for_puts_below_the_one_that_forces(aged):
+    a = aged(files=3, hour=12, used=50, retention_hours=72, clean_forced=False, disk_full_pct=40)
+    a.tick()
+    with pytest.raises(errors.ServiceNotAvailable, match=r"at or below 40 % \(disk_force_pct is 85, and the lower limit"):
+        a.store.put("T", b"x")
+    a.used = 41
+    a.tick()
+    assert a.store.disk_full
+    a.used = 40
     a.tick()
     assert not a.store.disk_full
 

@@ -58,6 +58,13 @@ cdef int _check(int rc, object path) except -1:
     return rc
 
 
+def _disk_is_full(path, options):
+    limit, force = options.disk_full_pct or 100, options.disk_force_pct
+    which = "disk_force_pct" if force <= limit else f"disk_force_pct is {force}, and the lower limit counts"
+    return (f"the disk of {path} is fuller than disk_full_pct ({limit} %): make room on it, or raise the limit; the store "
+            f"accepts puts again by itself when usage is at or below {min(limit, force)} % ({which})")
+
+
 @cython.no_gc_clear     # __dealloc__ frees what works on the I/O table: it must still be there
 cdef class StoreCore:
     """The parts of an open store. MessageStore.open makes it; programs do not use it directly."""
@@ -103,9 +110,7 @@ cdef class StoreCore:
         if self.flags & FENCED:
             raise errors.ServiceNotAvailable(f"the store at {self.path} is fenced, because set_fenced(True) was called: call "
                                              "set_fenced(False)")
-        raise errors.ServiceNotAvailable(
-            f"the disk of {self.path} is fuller than disk_full_pct: make room on it, or raise the limit; the store accepts "
-            "puts again by itself when usage is at or below disk_force_pct")
+        raise errors.ServiceNotAvailable(_disk_is_full(self.path, self.options))
 
     cdef object _fence_error(self):
         # The error every later put gets once a write or a sync failed.

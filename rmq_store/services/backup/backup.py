@@ -8,6 +8,7 @@ Log files that an earlier backup has are not copied again: they are the same fil
 Nothing is ever deleted but .partial. Control plane; one thread.
 """
 import contextlib
+import errno
 import fcntl
 import json
 import os
@@ -85,6 +86,9 @@ class _Backup:
         self.source, self.directory, self.open_store, self.io, self.progress = source, directory, open_store, io, progress
         self.files = ControlFiles(io)
         self.partial = os.path.join(directory, PARTIAL)
+        if os.path.lexists(directory) and not os.path.isdir(directory):
+            raise NotADirectoryError(errno.ENOTDIR, "the path is a file, and backups are in a directory: give the path of a "
+                                     "directory", directory)
         self._refuse_nested()
 
     # ---- where

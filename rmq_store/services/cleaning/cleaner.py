@@ -137,6 +137,7 @@ class Cleaner:
         options = store.options
         if store.disk_full and options.disk_full_pct is None:       # there is no limit any more
             store._set_disk_full(False)
+            emit(Event.DISK_LIMIT_GONE, path=store.path)
         if not self.wanted(options):
             return self._go_on(store, stop, services)
         log_pct, queue_pct = self._log_percent(store), self.used(self._places.consumequeue)
