@@ -81,7 +81,8 @@ def served() -> dict[str, dict[str, Any]]:
         "embedded": {f"embedded_{case}": {path: [ratio] for path in ("mmap", "pool")}
                      for case in ("control", "idle", "holding")},
         "replication": {"window": {s: [pair] for s in (OURS, *real)},
-                        **{f"lag_{n}": {OURS: [{"p50_us": 150.0, "p99_us": 1500.0, "held_per_s": n, "cores_beside": 0.6}]}
+                        **{f"lag_{n}": {s: [{"p50_us": 150.0, "p99_us": 1500.0, "held_per_s": n, "cores_beside": 0.6,
+                                             "put_p99_us": 40.0}] for s in (OURS, "sleeps", "bare")}
                            for n in (20_000, 100_000)},
                         "catch_up": {s: [pair] for s in (OURS, *real, "bare")},
                         "put": {s: [ratio] for s in ("nobody", "slave")},
