@@ -79,7 +79,7 @@ def _need_place(store: Any, args: argparse.Namespace) -> None:
     known = store.queues(args.topic)
     if args.queue not in known:
         say_unknown(store, args)
-        raise NothingFound(f"offsets commit: {args.topic}/{args.queue} has no message, so there is nowhere to continue")
+        raise NothingFound(f"{args.topic}/{args.queue} has no message, so there is nowhere to continue")
     end = store.max_offset(args.topic, args.queue)
     if args.offset > end:
         raise ConfigError(f"--offset {args.offset}: {args.topic}/{args.queue} goes from 0 to {end}")

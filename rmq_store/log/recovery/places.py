@@ -20,7 +20,7 @@ from rmq_store.log.recovery.recover import is_number
 from rmq_store.queues.index.geometry import geometry_of
 
 __all__ = ["Places", "completing", "denied", "fit_sizes", "infer_sizes", "need_store", "no_directory",
-           "numbered", "root_of"]
+           "numbered", "refuse_file", "root_of"]
 
 SIZES_LOOKED_AT = 16
 INDEX_FILE_SIZE_DEFAULT = index_file_size(5_000_000, 20_000_000)
@@ -79,6 +79,12 @@ def no_directory(path: str) -> NotADirectoryError:
     way = ["/".join(parts[:n]) for n in range(2, len(parts))]
     file = next((place for place in way if not os.path.isdir(place)), path)
     return NotADirectoryError(20, "the path is a file, and a store is a directory: give the path of a directory", file)
+
+
+def refuse_file(path: str) -> None:
+    """Where a directory is wanted or will be made. Raises NotADirectoryError for what is there and is none."""
+    if os.path.lexists(path) and not os.path.isdir(path):
+        raise no_directory(path)
 
 
 def denied(path: str) -> PermissionError:

@@ -17,7 +17,7 @@ from rmq_store.codec.delay import SCHEDULE_TOPIC
 from rmq_store.config.load import resolve
 from rmq_store.errors import ConfigError, CorruptionError, StoreStateError
 from rmq_store.log.recovery.lockfile import in_use
-from rmq_store.log.recovery.places import Places, no_directory, numbered, root_of
+from rmq_store.log.recovery.places import Places, numbered, refuse_file, root_of
 from rmq_store.services.backup.content import JOURNALS
 from rmq_store.services.backup.source import Block, Source
 from rmq_store.services.cleaning.removing import removed_queues
@@ -73,8 +73,7 @@ def copy_messages(source: Any, target: Any, *, as_is: bool = False, topics: Iter
     reader = Source(source, source_options)
     reader.parts()              # refuses half a log before a target is made
     root = root_of(target)
-    if os.path.lexists(root) and not os.path.isdir(root):
-        raise no_directory(root)
+    refuse_file(root)
     _refuse_nested(reader, root, options)
     refuse_light(reader.root, wanted, source_options or {})
     copy = _Copy(reader, root, as_is, wanted, since, until, progress or (lambda done, end: None), _io or IoTable())

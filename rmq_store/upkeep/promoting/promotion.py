@@ -21,7 +21,7 @@ from rmq_store.config.load import resolve
 from rmq_store.errors import MasterAlive, NotASlave, StoreLocked, StoreStateError, illegal
 from rmq_store.events import Event, emit
 from rmq_store.log.recovery import lockfile
-from rmq_store.log.recovery.places import Places, need_store, no_directory, root_of
+from rmq_store.log.recovery.places import Places, need_store, refuse_file, root_of
 from rmq_store.log.recovery.salvage import keep
 from rmq_store.remoting.client import split_address
 from rmq_store.replication.mark import NAME, Mark, read_mark, write_mark
@@ -72,9 +72,8 @@ def promote(path: str | bytes | os.PathLike[Any], *, to: str | None = None, forc
     root = root_of(path)
     if to is not None and to not in ROLES:
         raise illegal("to", to, "give 'master' or 'sync_master'")
+    refuse_file(root)
     if not os.path.isdir(root):
-        if os.path.lexists(root):
-            raise no_directory(root)
         raise FileNotFoundError(errno.ENOENT, "not a message store: the directory does not exist (is its disk mounted?)", root)
     mark = read_mark(root)
     if mark is None:
