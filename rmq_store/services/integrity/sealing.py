@@ -17,7 +17,9 @@ from rmq_store.events import Event, emit
 from rmq_store.log.recovery.places import Places
 from rmq_store.services.integrity import manifest
 
-RATE = 256 << 20
+# As a scrub reads. The page cache does not have a file that direct writes made, so its bytes come from the device, beside those
+# of the puts: a stream that fills one file after the other must not lose a processor to the manifests of the files before.
+RATE = 64 << 20
 
 
 class _Stopped(Exception):
