@@ -2,8 +2,9 @@
 
 Sends of 1 KiB and pulls of 32 messages, over CONNECTIONS that have WINDOW requests under way each, all with JSON headers, which
 every broker reads. The topic has 8 queues, the flush is asynchronous, a file of the log has 1 GiB on each side. Before anything
-counts, each broker gets sends and pulls for --warm seconds, because a JVM compiles what it has run often. The pulls that count
-read these messages, and their log is in the page cache on each side.
+counts, each broker gets sends and pulls for --warm seconds, because a JVM compiles what it has run often, and before sends the
+host lends the memory that they will fill (bench/load/lent.py). The pulls that count read these messages, and their log is in
+the page cache on each side.
 
 `per_s` are requests that were answered with success, `messages_per_s` the messages of pulls. `cpu_us` is the processor time of
 all threads of the broker for one request, `generator_cpu_us` that of net_load.c, with which the broker shares the processors.
@@ -25,6 +26,7 @@ from typing import Any
 from bench.load import brokers
 from bench.load.brokers import NotHere, Running
 from bench.load.driver import keep, parser
+from bench.load.lent import Lent
 from bench.load.others import repeated
 from bench.load.subjects import BARE, OURS, POOL, REAL
 from rmq_store.bench.runner import scratch, settle
@@ -38,6 +40,7 @@ STARTS = 5              # of this library in a repetition; those of a real broke
 FILE = 1 << 30
 MAX_OFFSET, QUEUED_S = 30, 60.0
 BATCH, RECORD = 32, 1240        # messages of a pull, and bytes of one in the log
+SEND_MIB = 1000                 # of page cache that a second of sends fills
 
 Row = dict[str, Any]
 
@@ -45,6 +48,7 @@ Row = dict[str, Any]
 def loaded(program: Path, broker: Running, what: str, connections: int, window: int, seconds: float) -> Row:
     """One load: what net_load.c saw, and the broker's processor time for each request."""
     host, port = broker.address.rsplit(":", 1)
+    Lent(int(SEND_MIB * seconds) if what == "send" else 0).give_back()
     before = broker.cpu_s()
     out = subprocess.check_output([program, host, port, what, str(connections), str(window), str(seconds), str(BODY), TOPIC,
                                    str(QUEUES)], text=True)

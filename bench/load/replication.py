@@ -13,6 +13,9 @@
 The lag's producer spins until a put is due, so it fills a processor; that of `sleeps` sleeps, as a service does that waits for
 work, so that its puts come late and in small bursts. `cores_beside` is what all other threads of both sides use
 meanwhile, the slave's reader with them: the lag needs so many processors more, and that they are free when a message comes.
+Before `window` counts, the host lends the memory that both sides will fill (bench/load/lent.py): else it is the host that is
+measured.
+
 The sides are processes that bench/load/replica.py describes; the real ones are tools/interop/src/Replica.java. 5.3.3 has
 inSyncReplicas=2, because it otherwise waits for no slave.
 
@@ -31,6 +34,7 @@ from typing import Any
 from bench.load.brokers import INTEROP, NotHere, compiled, cpu_s, free_port
 from bench.load.driver import keep, parser
 from bench.load.embedded import compare, seconds
+from bench.load.lent import Lent
 from bench.load.others import repeated
 from bench.load.subjects import BARE, OURS, RATES, REAL, SLEEPS
 from rmq_store import MessageStore
@@ -41,6 +45,7 @@ HEAD = 12               # bytes before the log's in a frame of replication
 COUNTED = 0.2           # a JVM compiles during the first part of a catch-up, so no side's counts
 ROUND, PAUSE_S = 5000, 0.05
 MIB_MAX = 900           # in one file of the log
+WINDOW_MIB = 2000       # of page cache that a second of `window` fills on both sides together
 
 Row = dict[str, Any]
 
@@ -173,8 +178,10 @@ def window(subject: str, base: Path, args: Any) -> list[Row]:
     options: dict[str, object] = {"write_path": "pool", "role": "sync_master"}
     if subject != OURS:
         options = {"brokerRole": "SYNC_MASTER"} | ({"inSyncReplicas": 2} if subject == "rocketmq-5.x" else {})
-    with scratch(base) as place, pair(subject, place, **options) as (master, slave):
+    with scratch(base) as place, pair(subject, place, **options) as (master, slave), \
+            Lent(int(WINDOW_MIB * args.seconds)) as memory:
         master.ask("window", WINDOW, args.warm)
+        memory.give_back()
         before = master.cpu_s(), slave.cpu_s()
         found = master.ask("window", WINDOW, args.seconds)
         slave.ask("reached", found["end"])
@@ -183,8 +190,10 @@ def window(subject: str, base: Path, args: Any) -> list[Row]:
 
 
 def window_bare(base: Path, args: Any) -> list[Row]:
-    with scratch(base) as place, side(OURS, "master", place / "alone", write_path="pool") as alone:
+    with scratch(base) as place, side(OURS, "master", place / "alone", write_path="pool") as alone, \
+            Lent(int(WINDOW_MIB * args.seconds)) as memory:
         alone.ask("window", WINDOW, args.warm)
+        memory.give_back()
         before = alone.cpu_s()
         found = alone.ask("window", WINDOW, args.seconds)
         cpu = alone.cpu_s() - before
