@@ -167,12 +167,42 @@ def test_a_promotion_dies_anywhere_twice(left: tuple[Path, str], tmp_path: Path,
     assert roles == {"slave", "master"} or step > 1
 
 
-def died(path: Path, n: int) -> bool:
+@pytest.mark.parametrize("step", [5, pytest.param(1, marks=pytest.mark.slow)])
+def test_a_change_of_the_role_dies_anywhere_twice(left: tuple[Path, str], tmp_path: Path, step: int) -> None:
+    """The directory has one of the two roles, both are a master's, and no message of its own is lost."""
+    path, _ = left
+    promote(path, to="sync_master", **SMALL, **DELAYS)
+    before = read_mark(str(path))
+    with MessageStore.open(path, ha_listen="127.0.0.1:0", **SMALL, **DELAYS) as store:
+        own = store.put("T0", b"its own", wait=False)
+    assert own.queue_offset is not None
+    r, roles, n = random.Random(step), set(), 1
+    while True:
+        copy = tmp_path / f"copy{n}"
+        shutil.copytree(path, copy)
+        frozen = died(copy, n, to="master")
+        if not frozen:
+            break
+        roles.add(read_mark(str(copy)).role)
+        died(copy, r.randrange(1, 40), to="master")
+        if read_mark(str(copy)).role != "master":
+            promote(copy, to="master", **SMALL, **DELAYS)
+        now = read_mark(str(copy))
+        assert now == before._replace(role="master", since_ms=now.since_ms)
+        with MessageStore.open(copy, **SMALL, **DELAYS) as store:
+            assert [bytes(m.body) for m in store.get("T0", 0, own.queue_offset, wait=10)] == [b"its own"]
+        shutil.rmtree(copy)
+        n += step
+    assert n > 10
+    assert roles == {"sync_master", "master"} or step > 1
+
+
+def died(path: Path, n: int, **how: Any) -> bool:
     """A promotion that dies at the n-th call that changes something. Whether there were so many."""
     probe = ProbeIo()
     probe.freeze("mutate|sync", n)
     try:
-        promote(path, _io=probe, **SMALL, **DELAYS)
+        promote(path, _io=probe, **how, **SMALL, **DELAYS)
     except (RmqStoreError, OSError):        # what it had written is not there, or it was promoted before
         pass
     return probe.frozen
