@@ -128,8 +128,8 @@ class StoreLocked(StoreStateError):
 
     def __init__(self, path: object = None, pid: int | None = None) -> None:
         super().__init__(path, pid)
-        self.path = path
-        self.pid = pid
+        self.path, self.pid = path, pid
+        self.cure = "close it there, or open it with readonly=True"
 
     def __str__(self) -> str:
         if self.pid == os.getpid():
@@ -138,7 +138,7 @@ class StoreLocked(StoreStateError):
             holder = f"process {self.pid}"
         else:
             holder = "another process (a Java broker leaves no process id)"
-        return f"the store{_at(self.path)} is open in {holder}: close it there, or open it with readonly=True"
+        return f"the store{_at(self.path)} is open in {holder}: {self.cure}"
 
 
 class ForkedProcess(StoreStateError):

@@ -22,6 +22,7 @@ from rmq_store.errors import (
     MessageIllegal,
     PropertiesSizeExceeded,
     RmqStoreError,
+    StoreLocked,
     StoreRefusesToLoad,
     StoreStateError,
 )
@@ -215,6 +216,8 @@ def exit_code(error: BaseException) -> int:
 def _text(error: BaseException) -> str:
     if isinstance(error, MemoryError):
         return f"not enough memory{f': {error}' if str(error) else ''}: ask for less at a time"
+    if isinstance(error, StoreLocked):
+        error.cure = "end that process; get, query, tail and stat read beside it"
     if isinstance(error, PermissionError) and error.filename and error.errno == 13 and ":" not in str(error.strerror):
         from rmq_store.log.recovery.places import denied  # as in common.open_store
 

@@ -12,6 +12,7 @@ from rmq_store.cli.output import Output, Progress
 from rmq_store.codec.delay import SCHEDULE_TOPIC
 from rmq_store.codec.timer import TIMER_TOPIC
 from rmq_store.errors import ConfigError
+from rmq_store.services.consumer.entries import check_name
 from rmq_store.status import PutStatus
 
 READ_MAX = 64 << 20          # of a line that may be none: no message by default is a tenth of that
@@ -42,6 +43,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, out: Output) -> int:
     properties = dict(_pair(text) for text in args.properties) or None
+    check_name("topic", args.topic)         # before a store is made for it
     count = late = 0
     first = last = None
     waits: set[bool] = set()

@@ -70,6 +70,8 @@ def test_put_a_file_as_one_message(store, tmp_path, json_lines, rmqstore):
     _, lines = json_lines("get", store, "-t", "T", "-q", "0", *SMALL)
     assert lines[0]["body"] == "a\nb\n"
     assert rmqstore("put", store, tmp_path / "letter", "-t", "bad topic", *SMALL)[0] == 64
+    assert rmqstore("put", tmp_path / "new", tmp_path / "letter", "-t", "bad topic", *SMALL)[0] == 64
+    assert not (tmp_path / "new").exists()
     assert rmqstore("put", store, tmp_path / "none", "-t", "T", *SMALL)[0] == 3
     assert rmqstore("put", store, tmp_path / "letter", "-t", "T", "-p", "x", *SMALL)[0] == 64
 
