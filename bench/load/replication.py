@@ -205,6 +205,7 @@ def catch_up(subject: str, base: Path, args: Any) -> list[Row]:
             side(subject, "slave", place / "slave") as slave:
         end = int(master.ask("fill", args.mib)["end"])
         begin = int(end * COUNTED)
+        Lent(2 * args.mib).give_back()
         slave.ask("follow", master.address)
         slave.ask("reached", begin)
         before, begun = (master.cpu_s(), slave.cpu_s()), time.perf_counter()
@@ -234,6 +235,7 @@ def catch_up_puts(base: Path, args: Any) -> list[Row]:
             side(OURS, "slave", place / "slave") as slave:
         master.ask("fill", args.mib)
         master.ask("rounds", 2, puts, PAUSE_S)
+        Lent(2 * args.mib).give_back()
         without = master.ask("rounds", 2 if args.quick else 20, puts, PAUSE_S)
         slave.ask("follow", master.address)
         beside = master.ask("rounds_until_followed", puts, PAUSE_S)
