@@ -9,6 +9,8 @@ import subprocess
 import time
 from pathlib import Path
 
+import pytest
+
 VERSIONS = ("4.9.8", "5.3.3", "5.5.1")
 SCRIPT = Path(__file__).parents[2] / "tools" / "interop" / "session_with_rocketmq.sh"
 FETCH_SECONDS = 600     # the first start may download the jars
@@ -90,6 +92,16 @@ class JavaStore:
             self._rest += chunk
         line, self._rest = self._rest.split(b"\n", 1)
         return line
+
+
+def wait_listens(process: "subprocess.Popen[bytes]", log: Path) -> None:
+    """Until the broker of broker_with_rocketmq.sh listens. Skips the test where it cannot run here."""
+    assert process.stdout is not None
+    if b"ready\n" in iter(process.stdout.readline, b""):
+        return
+    if process.wait(60) == 77:
+        pytest.skip(log.read_text())
+    raise AssertionError(log.read_text()[-4000:])
 
 
 def settings(options: dict[str, object]) -> list[str]:

@@ -17,7 +17,7 @@ import pytest
 
 from rmq_store.codec._codec import decode_record
 from tests.broker.peer import Peer
-from tests.interop.jvm import FETCH_SECONDS
+from tests.interop.jvm import FETCH_SECONDS, wait_listens
 
 SCRIPT = Path(__file__).parents[2] / "tools" / "interop" / "broker_with_rocketmq.sh"
 NOW = 1_700_000_000_000
@@ -280,10 +280,7 @@ def real(version, directory, *options):
         process = subprocess.Popen([SCRIPT, "--rocketmq", version, directory / "java", str(port), *options],
                                    stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log)
     try:
-        if not process.stdout.readline():
-            if process.wait(60) == 77:
-                pytest.skip((directory / "java.log").read_text())
-            raise AssertionError((directory / "java.log").read_text()[-4000:])
+        wait_listens(process, directory / "java.log")
         yield f"127.0.0.1:{port}"
         process.communicate(timeout=FETCH_SECONDS)      # its input ends, and so does it
     finally:

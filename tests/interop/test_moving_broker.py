@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.interop.jvm import wait_listens
 from tests.interop.test_frames import free_ports
 
 TOOLS = Path(__file__).parents[2] / "tools" / "interop"
@@ -75,10 +76,7 @@ def java_broker(directory, port, names, log):
                                     "bindAddress=127.0.0.1", f"namesrvAddr={names}"], stdin=subprocess.PIPE,
                                    stdout=subprocess.PIPE, stderr=err)
     try:
-        if not process.stdout.readline():
-            if process.wait(60) == 77:
-                pytest.skip(log.read_text())
-            raise AssertionError(log.read_text()[-4000:])
+        wait_listens(process, log)
         yield
         process.communicate(timeout=SECONDS)        # its input ends, and so does it
         assert process.returncode == 0

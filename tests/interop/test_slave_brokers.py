@@ -12,6 +12,7 @@ import pytest
 from rmq_store import Broker, MessageStore, promote
 from rmq_store.config.upstream_json import parse_json
 from tests.broker.peer import Peer
+from tests.interop.jvm import wait_listens
 from tests.interop.test_frames import free_ports
 from tests.interop.test_moving_broker import TOOLS, Clients, our, started
 from tests.soon import until
@@ -30,10 +31,7 @@ def java(version, directory, port, log, *options):
                                     *options],
                                    stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=err)
     try:
-        if not process.stdout.readline():
-            if process.wait(60) == 77:
-                pytest.skip(log.read_text())
-            raise AssertionError(log.read_text()[-4000:])
+        wait_listens(process, log)
         yield process
     finally:
         process.kill()
