@@ -7,6 +7,7 @@ import struct
 import threading
 
 PIECES = 1, 7, 100, 4096, 65536
+LIFE = 5000         # pieces that a connection lasts: a dawdling one would be there for ever
 
 
 class Wire:
@@ -50,8 +51,12 @@ class Wire:
         while not self._ended.is_set():
             try:
                 slave, _ = self._listener.accept()
+            except OSError:
+                continue
+            try:
                 master = socket.create_connection(self.master)
             except OSError:
+                slave.close()
                 continue
             self._open |= {slave, master}
             if self._ended.is_set():
@@ -63,8 +68,8 @@ class Wire:
     def _carry(self, source: socket.socket, to: socket.socket, seed: float, frames: bool) -> None:
         r = random.Random(seed)
         long = [300_000, 1 << 40] if self.cuts else []      # the first connection does not last: what is sent may be little
-        rest = r.choice([200, 3000, 50_000, *long]) if self.bad else 1 << 40
         piece, lazy = (r.choice(PIECES), r.random() < 0.3) if self.bad else (65536, False)
+        rest = min(r.choice([200, 3000, 50_000, *long]), LIFE * piece) if self.bad else 1 << 40
         lies, beats = self.bad and frames and r.random() < 0.5, Heartbeats(r)
         try:
             while rest > 0 and (data := source.recv(min(piece, rest))):
