@@ -50,6 +50,13 @@ class Output:
         for row in cells:
             self.say(form.format(*row).rstrip())
 
+    def fileno(self) -> int | None:
+        """Descriptor of the stream; None where it has none."""
+        try:
+            return self._stream.fileno()
+        except (OSError, ValueError):
+            return None
+
     def flush(self) -> None:
         try:
             self._stream.flush()

@@ -72,10 +72,9 @@ def run(args: argparse.Namespace, out: Output) -> int:
             ready = {"listen": broker.address, "namesrv": broker.namesrv_address, "metrics": broker.metrics_address,
                      "ha": broker.store.replication().address}
             ready_file.write(ready)
-            out.say(_words(ready, where["namesrv"]))
-            if out.as_json:
-                out.line(json.dumps(ready))
-            out.flush()
+            if ended.lets_write(out):
+                out.line(json.dumps(ready) if out.as_json else _words(ready, where["namesrv"]))
+                out.flush()
             if args.watch:
                 _watch(broker, out, ended)
             ended.wait()
@@ -103,6 +102,8 @@ def _watch(broker: Broker, out: Output, ended: Ending) -> None:
     figures = broker.figures()
     while not ended.wait(1):
         moment = figures.look()
+        if not ended.lets_write(out):
+            return
         if out.as_json:
             out.record({"kind": "moment", **moment._asdict()})
         else:
