@@ -81,7 +81,7 @@ class Event(Enum):
         "deleted %(count)d index files that are newer than the checkpoint; the store builds them again")
     MANIFESTS_DROPPED = "integrity", _INFO, (
         "deleted %(count)d manifests of %(path)s: the log ends at offset %(offset)d, so their files are no longer sealed")
-    MANIFEST_FAILED = "integrity", _WARNING, "could not make a manifest for a sealed file of %(path)s: %(reason)s"
+    MANIFEST_FAILED = "integrity", _WARNING, "could not make a manifest for %(path)s: %(reason)s"
     QUEUES_SPOILT = "recovery", _WARNING, (
         "queue entries in %(path)s are damaged: the store builds the entries behind the damage again, from offset %(offset)d "
         "of the log on")

@@ -186,6 +186,34 @@ def test_a_failed_manifest_harms_nobody(tmp_path, kind, caplog):
     assert list(rmq_store.verify(tmp_path / "s")) == []
 
 
+def test_a_file_that_cannot_be_read_keeps_no_other_from_its_manifest(tmp_path, caplog):
+    """It is said once, by its path, and tried again."""
+    io = ProbeIo(keep_bytes=False)
+    bad = tmp_path / "s/commitlog" / f"{0:020d}"
+    with MessageStore.open(tmp_path / "s", _io=io, **SMALL | {"manifest_interval_ms": 1}) as s:
+        io.fail("pread", 1, errno.EIO, path=f"commitlog/{0:020d}", sticky=True)
+        s.put_many("T", [b"x" * 300] * 1500)
+        s.flush()
+        wait(lambda: len(manifest.listed(s.path)) >= 3)
+        assert 0 not in manifest.listed(s.path)
+        assert caplog.text.count("could not make a manifest") == 1 and f"manifest for {bad}: " in caplog.text
+        io.clear()
+        wait(lambda: 0 in manifest.listed(s.path))
+
+
+def test_what_cannot_be_dropped_keeps_no_file_from_its_manifest(tmp_path, caplog):
+    root = tmp_path / "s"
+    fill(root, manifest_enabled=False)
+    (root / "commitlog" / f"{0:020d}").unlink()
+    with MessageStore.open(root, **SMALL | {"manifest_interval_ms": 1}) as s:
+        wait(lambda: manifest.listed(s.path))
+        (root / ".manifest" / f"{0:020d}").mkdir()
+        s.put_many("T", [b"x" * 300] * 1500)
+        s.flush()
+        wait(lambda: len(manifest.listed(s.path)) >= 7)
+        assert caplog.text.count("could not make a manifest") == 1
+
+
 def test_whatever_call_is_the_last_a_manifest_is_whole_or_not_there(tmp_path):
     root = tmp_path / "s"
     fill(root, manifest_enabled=False)

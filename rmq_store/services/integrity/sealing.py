@@ -1,13 +1,16 @@
 """The thread that gives sealed commit-log files their manifest, away from puts.
 
 It looks every manifest_interval_ms for files whose last byte is on the device and that have none, oldest first, at no more than
-RATE bytes a second. What a stop leaves undone the next open does. An error is said in the log once and tried again later: no
-manifest is worth a store.
+RATE bytes a second. What a stop leaves undone the next open does. An error is said in the log once for a file, which is tried
+again later: no manifest is worth a store.
 """
+import math
 import os
 import threading
 import time
 import weakref
+from collections.abc import Callable
+from functools import partial
 
 from rmq_store.access.waiting._wait import StoreWait
 from rmq_store.base.io.files import ControlFiles
@@ -20,6 +23,8 @@ from rmq_store.services.integrity import manifest
 # As a scrub reads. The page cache does not have a file that direct writes made, so its bytes come from the device, beside those
 # of the puts: a stream that fills one file after the other must not lose a processor to the manifests of the files before.
 RATE = 64 << 20
+AGAIN = 60
+_LINK, _DROP = -2, -1           # in place of a start
 
 
 class _Stopped(Exception):
@@ -35,7 +40,7 @@ class Sealer:
         self._size = store.options.segment_size_bytes
         self._interval_s = store.options.manifest_interval_ms / 1000
         self._stop = threading.Event()
-        self._failed = False
+        self._failed: dict[int, float] = {}     # when to try again (monotonic), by start of the file
         # Loaded here, not in the thread: by then this process may have dropped its rights, or changed its root.
         manifest.crc32c_function()
         self.thread = start_thread(self._run, "rmq-manifest")
@@ -55,25 +60,40 @@ class Sealer:
                 low, flushed = store.min_log_offset, store._position("flushed")
                 del store
                 self.seal(low, flushed)
-                self._failed = False
             except _Stopped:
                 return
             except StoreStateError:     # closed between two lines
                 return
-            except Exception as error:  # of whatever kind: no manifest is worth a thread, let alone a store
-                if not self._failed:
-                    emit(Event.MANIFEST_FAILED, path=self._root, reason=error)
-                self._failed = True
 
     def seal(self, low: int, flushed: int) -> None:
-        """Makes what is missing for the files in [low, flushed), and drops manifests of files that are gone."""
-        manifest.refuse_link(self._root)
+        """Makes what is missing for the files in [low, flushed), and drops manifests of files that are gone. A file that cannot
+        be read keeps no other from its manifest."""
+        self._failed = {start: again for start, again in self._failed.items() if start >= low or start < 0}
+        if not self._tried(_LINK, self._root, lambda: manifest.refuse_link(self._root)):
+            return
         have = set(manifest.listed(self._root))
         if have and min(have) < low:
-            manifest.drop(self._files, self._root, lambda start, size: start >= low)
+            self._tried(_DROP, self._root, lambda: manifest.drop(self._files, self._root, lambda start, size: start >= low))
         for start in range(low, flushed - self._size + 1, self._size):
             if start not in have:
-                self._seal(start)
+                self._tried(start, self._places.log_path(start), partial(self._seal, start))
+
+    def _tried(self, what: int, path: str, work: Callable[[], object]) -> bool:
+        """Whether it worked. What fails is said once, and tried again after AGAIN intervals: each try reads the file up to its
+        bad place."""
+        if time.monotonic() < self._failed.get(what, -math.inf):
+            return False
+        try:
+            work()
+        except (_Stopped, StoreStateError):
+            raise
+        except Exception as error:      # of whatever kind: no manifest is worth a thread, let alone a store
+            if what not in self._failed:
+                emit(Event.MANIFEST_FAILED, path=path, reason=error)
+            self._failed[what] = time.monotonic() + AGAIN * self._interval_s
+            return False
+        self._failed.pop(what, None)
+        return True
 
     def _seal(self, start: int) -> None:
         try:
