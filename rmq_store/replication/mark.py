@@ -40,16 +40,27 @@ def read_mark(root: str) -> Mark | None:
     """What the file says; None where there is none. Raises CorruptionError, OSError."""
     path = mark_path(root)
     try:
-        found = json.loads(read_text(path))
-        role, master, broker, since = (found[name] for name in ("role", "haMasterAddress", "brokerAddress", "since"))
-        if role not in ROLES or not isinstance(master, str) or not isinstance(broker, str) or type(since) is not int:
-            raise ValueError(f"it says {found!r:.200}")
+        text = read_text(path)
     except FileNotFoundError:
         return None
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
-        raise CorruptionError(path, None, "the role of this directory in replication: move the file away once you know it",
-                                  str(error) or type(error).__name__) from None
-    return Mark(role, master, broker, since)
+    except ValueError as error:
+        raise _spoilt(path, str(error)) from None
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        raise _spoilt(path, f"no JSON: {text[:100]!r}") from None
+    if isinstance(found, dict):
+        role, master, broker, since = (found.get(name) for name in ("role", "haMasterAddress", "brokerAddress", "since"))
+        if role in ROLES and isinstance(master, str) and isinstance(broker, str) and type(since) is int:
+            return Mark(str(role), master, broker, since)
+    raise _spoilt(path, f"{text[:200]!r}")
+
+
+def _spoilt(path: str, found: str) -> CorruptionError:
+    error = CorruptionError(path, None, "the fields role, haMasterAddress, brokerAddress and since", found)
+    error.cure = ("if you know the role of this directory, move the file away: without it the directory is a master's, and "
+                  "`rmqstore follow` makes it a slave's again")
+    return error
 
 
 def mark_text(mark: Mark) -> bytes:

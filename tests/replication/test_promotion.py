@@ -11,7 +11,7 @@ import pytest
 from rmq_store import Broker, MessageStore, promote, restore
 from rmq_store.base.io._io import ProbeIo
 from rmq_store.config.upstream_json import parse_json
-from rmq_store.errors import MasterAlive, NotASlave, RmqStoreError, StoreLocked
+from rmq_store.errors import CorruptionError, MasterAlive, NotASlave, RmqStoreError, StoreLocked
 from rmq_store.replication.mark import read_mark
 from rmq_store.services.integrity.repair import repair
 from tests.replication.pairs import SMALL, caught_up, fill, joined, master, slave
@@ -206,6 +206,19 @@ def died(path: Path, n: int, **how: Any) -> bool:
     except (RmqStoreError, OSError):        # what it had written is not there, or it was promoted before
         pass
     return probe.frozen
+
+
+@pytest.mark.parametrize(("text", "found"), [
+    ('{"role":"slave"}', '{"role":"slave"}'), ("[]", "[]"), ("{", "no JSON"), ("[" * 9000, "no JSON"), ("\0", "NUL"),
+    ('{"role":["slave"],"haMasterAddress":"","brokerAddress":"","since":1}', '["slave"]'),
+    ('{"role":"slave","haMasterAddress":"","brokerAddress":"","since":true}', "true")])
+def test_a_mark_that_says_no_role_is_named_with_what_is_there(left: tuple[Path, str], text: str, found: str) -> None:
+    path, _ = left
+    (path / "config/replica.json").write_text(text)
+    with pytest.raises(CorruptionError, match="expected the fields role, haMasterAddress, brokerAddress and since") as caught:
+        promote(path, **SMALL, **DELAYS)
+    assert found in str(caught.value.found) and "move the file away" in str(caught.value)
+    assert (path / "config/replica.json").read_text() == text
 
 
 def test_the_command(left: tuple[Path, str], rmqstore: Any, tmp_path: Path) -> None:
