@@ -8,7 +8,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import pytest
 
@@ -16,24 +16,53 @@ if TYPE_CHECKING:
     from rmq_store.broker.serving import Broker
     from rmq_store.store import MessageStore
 
-__all__ = ["StoreFactory", "rocketmq_broker", "rocketmq_store", "rocketmq_store_factory"]
+__all__ = ["BrokerFactory", "StoreFactory", "rocketmq_broker", "rocketmq_broker_factory", "rocketmq_store",
+           "rocketmq_store_factory"]
+
+
+class _Closes(Protocol):
+    def close(self) -> object: ...
+
+
+T = TypeVar("T", bound=_Closes)
 
 _MARKERS = ("rocketmq_store(**options): options of the store that the fixture of that name opens (docs/options.md)",
             "rocketmq_broker(**options): options of the broker that the fixture of that name opens (docs/broker.md)")
 
 
-class StoreFactory:
-    """Opens stores under one directory. The fixture `rocketmq_store_factory` gives it to a test. Thread-safety: one thread.
-
-    errors: the lines that the stores of this process logged at level ERROR since the fixture was set up: list of str. A test
-    fails at its end if the list is not empty. A test that provokes errors clears the list.
-    """
+class _Opened(Generic[T]):
+    """What a factory has opened. errors: see the factories."""
 
     def __init__(self, directory: Path, errors: list[str]) -> None:
         self.directory = directory
         self.errors = errors
         self._options: dict[str, dict[str, Any]] = {}       # by path: as it was opened last
-        self._stores: list[MessageStore] = []
+        self._opened: list[T] = []
+
+    def close(self) -> None:
+        """Closes all that is open, the newest first, then raises the first error, if any."""
+        problems: list[BaseException] = []
+        while self._opened:
+            try:
+                self._opened.pop().close()
+            except Exception as error:
+                problems.append(error)
+        if problems:
+            raise problems[0]
+
+    def _again(self, what: str, path: str, options: dict[str, Any]) -> dict[str, Any]:
+        """The options with which it is opened again."""
+        if path not in self._options:
+            raise ValueError(f"the {what} at {path} was not opened by this fixture: reopen one that it opened")
+        return {**self._options[path], **options}
+
+
+class StoreFactory(_Opened["MessageStore"]):
+    """Opens stores under one directory. The fixture `rocketmq_store_factory` gives it to a test. Thread-safety: one thread.
+
+    errors: the lines that the stores of this process logged at level ERROR since the fixture was set up: list of str. A test
+    fails at its end if the list is not empty. A test that provokes errors clears the list.
+    """
 
     def __call__(self, name: str = "store", **options: Any) -> "MessageStore":
         """The store `name` in the test's directory, opened, or made with profile "test".
@@ -46,31 +75,49 @@ class StoreFactory:
     def reopen(self, store: "MessageStore", **options: Any) -> "MessageStore":
         """Closes `store` and opens its directory again with the same options; options given here replace the old values.
         Raises what close() and MessageStore.open raise, and ValueError for a store that this fixture did not open."""
-        if store.path not in self._options:
-            raise ValueError(f"the store at {store.path} was not opened by this fixture: reopen one that it opened")
+        chosen = self._again("store", store.path, options)
         store.close()
-        return self._open(store.path, {**self._options[store.path], **options})
-
-    def close(self) -> None:
-        """Closes all open stores, the newest first, then raises the first error, if any."""
-        problems: list[BaseException] = []
-        while self._stores:
-            try:
-                self._stores.pop().close()
-            except Exception as error:
-                problems.append(error)
-        if problems:
-            raise problems[0]
+        return self._open(store.path, chosen)
 
     def _open(self, path: str, options: dict[str, Any]) -> "MessageStore":
         from rmq_store.store import MessageStore
 
-        chosen = dict(options)
-        chosen.setdefault("profile", "test")
-        store = MessageStore.open(path, _environment={}, **chosen)
+        store = MessageStore.open(path, _environment={}, **{"profile": "test", **options})
         self._options[store.path] = options
-        self._stores.append(store)
+        self._opened.append(store)
         return store
+
+
+class BrokerFactory(_Opened["Broker"]):
+    """Opens brokers under one directory. The fixture `rocketmq_broker_factory` gives it to a test. Thread-safety: one thread.
+
+    errors: as of StoreFactory.
+    """
+
+    def __call__(self, name: str = "broker", **options: Any) -> "Broker":
+        """A broker over the store `name` in the test's directory, which is made with profile "test".
+
+        options: as for Broker.open. A further broker of one cluster takes `namesrv=first.namesrv_address` and a brokerName of
+        its own. Raises what Broker.open raises: StoreLocked for a name that is open.
+        """
+        return self._open(str(self.directory / name), options)
+
+    def reopen(self, broker: "Broker", **options: Any) -> "Broker":
+        """Closes `broker` and opens its directory again with the same options, at the same addresses, so that clients connect
+        again; options given here replace the old values. Raises what close() and Broker.open raise, and ValueError for a broker
+        that this fixture did not open."""
+        path, where = broker.store.path, {"listen": broker.address, "namesrv_listen": broker.namesrv_address}
+        chosen = self._again("broker", path, {**where, **options})
+        broker.close()
+        return self._open(path, chosen)
+
+    def _open(self, path: str, options: dict[str, Any]) -> "Broker":
+        from rmq_store.broker.serving import Broker
+
+        broker = Broker.open(path, _environment={}, **{"profile": "test", "waitTimeMillsInSendQueue": 60_000, **options})
+        self._options[broker.store.path] = options
+        self._opened.append(broker)
+        return broker
 
 
 class _Errors(logging.Handler):
@@ -133,15 +180,20 @@ def rocketmq_store(request: pytest.FixtureRequest, rocketmq_store_factory: Store
 
 
 @pytest.fixture
-def rocketmq_broker(request: pytest.FixtureRequest, tmp_path: Path) -> "Iterator[Broker]":
+def rocketmq_broker_factory(tmp_path: Path) -> Iterator[BrokerFactory]:
+    """A call returns a broker with a small, empty store: `rocketmq_broker_factory(defaultTopicQueueNums=2)`. A second broker
+    needs a name. `.reopen(broker)` closes a broker and opens it again at the same addresses. All brokers are closed when the
+    test ends; it fails if one logged an error."""
+    with _no_errors("rocketmq_broker_factory.errors.clear() where they are meant to") as errors:
+        factory = BrokerFactory(tmp_path, errors)
+        yield factory
+        factory.close()
+
+
+@pytest.fixture
+def rocketmq_broker(request: pytest.FixtureRequest, rocketmq_broker_factory: BrokerFactory) -> "Broker":
     """A rmq_store.Broker on loopback, with a name server and a small, empty store in the directory of the test. Clients take
     `.namesrv_address`; `.store` is the store. It is closed when the test ends; the test fails if an error was logged. Sends may
     wait a minute before they are answered "busy", because the machine of a test may be busy.
     `@pytest.mark.rocketmq_broker(autoCreateTopicEnable=False)` gives it options."""
-    from rmq_store.broker.serving import Broker
-
-    options: dict[str, Any] = {"profile": "test", "_environment": {}, "waitTimeMillsInSendQueue": 60_000}
-    options |= _marked(request, "rocketmq_broker")
-    with _no_errors("@pytest.mark.rocketmq_broker has options that avoid them"), Broker.open(
-            tmp_path / "broker", **options) as broker:
-        yield broker
+    return rocketmq_broker_factory(**_marked(request, "rocketmq_broker"))

@@ -219,6 +219,52 @@ def test_the_examples_of_the_page(run):
     assert len(examples) >= 4
 
 
+def test_brokers_of_one_test(run):
+    """A broker that is opened again is where it was; a second one is in the routes of the first one's name server."""
+    counts, output = run("""
+import socket
+import pytest
+from rmq_store.errors import StoreLocked
+from rmq_store.remoting.frame import Frame, encode
+
+def cluster(broker):
+    host, port = broker.namesrv_address.split(":")
+    with socket.create_connection((host, int(port))) as sock:
+        sock.sendall(encode(Frame(106, 1)))
+        return sock.recv(10_000)
+
+def test_it(rocketmq_broker_factory, tmp_path):
+    first = rocketmq_broker_factory(brokerName="b1", listen="127.0.0.1:0")
+    assert first.store.path == str(tmp_path / "broker")
+    with pytest.raises(StoreLocked):
+        rocketmq_broker_factory()
+    rocketmq_broker_factory("other", brokerName="b2", namesrv=first.namesrv_address)
+    while b"b2" not in cluster(first):
+        pass
+    for name in ("b3", "b4"):
+        before = first.address, first.namesrv_address
+        first.store.put("T", b"kept")
+        first = rocketmq_broker_factory.reopen(first, brokerName=name)
+        assert (first.address, first.namesrv_address) == before
+        assert name.encode() in cluster(first)
+    assert first.store.total("T", 0) == 2
+    rocketmq_broker_factory.errors.clear()      # of the other one, whose name server went
+
+def test_a_stranger_s(rocketmq_broker_factory, tmp_path):
+    from rmq_store import Broker
+    with Broker.open(tmp_path / "x", profile="test") as broker:
+        with pytest.raises(ValueError, match="reopen one that it opened"):
+            rocketmq_broker_factory.reopen(broker)
+        assert not broker.store.closed
+
+def test_with_the_plain_fixture(rocketmq_broker, rocketmq_broker_factory):
+    with pytest.raises(StoreLocked):
+        rocketmq_broker_factory("broker")
+    assert rocketmq_broker_factory.reopen(rocketmq_broker).address == rocketmq_broker.address
+""")
+    assert counts == {"passed": 3}, output
+
+
 def test_a_broker_for_a_test(run):
     counts, output = run("""
 import socket
