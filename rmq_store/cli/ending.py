@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Self
 
-from rmq_store.cli.output import Output
 from rmq_store.errors import ConfigError
 
 __all__ = ["Ending", "ReadyFile"]
@@ -56,23 +55,6 @@ class Ending:
             elif deadline is not None and time.monotonic() >= deadline:
                 break
         return self._ended.is_set()
-
-
-    def lets_write(self, out: Output) -> bool:
-        """Waits until standard output takes a line of less than PIPE_BUF bytes. False: it is set, and whoever reads the output
-        has stopped. A write would wait for the reader, and Python begins it again after each signal."""
-        file, poll = out.fileno(), select.poll()
-        if file is None:
-            return True
-        poll.register(self._read, select.POLLIN)
-        poll.register(file, select.POLLOUT)
-        while True:
-            ready = dict(poll.poll(0 if self._ended.is_set() else None))
-            if file in ready:           # also where it is closed: the write says so
-                return True
-            if self._ended.is_set():
-                return False
-            os.read(self._read, 4096)
 
 
 class ReadyFile:

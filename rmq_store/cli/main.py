@@ -8,14 +8,13 @@ import contextlib
 import importlib
 import logging
 import os
-import select
 import sys
 import warnings
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from rmq_store.cli.exits import CANNOT_OPEN, CORRUPT, FINDINGS, INTERRUPTED, PIPE_CLOSED, REFUSED, USAGE, epilog
-from rmq_store.cli.output import Output, of_standard_output
+from rmq_store.cli.output import Output, of_standard_output, patient
 from rmq_store.errors import (
     ArgumentIllegal,
     BackendUnavailable,
@@ -30,7 +29,7 @@ from rmq_store.errors import (
 )
 from rmq_store.version import VERSION
 
-LOG_WAIT_MS = 1000
+SERVE = "follow", "namesrv", "serve"        # they end with SIGTERM, and not with their output
 
 COMMANDS = {
     "demo": "write a small store, and show its contents and which messages are durable",
@@ -162,6 +161,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         _drop_output()
         print(f"rmqstore: {_text(of_standard_output(error))}", file=sys.stderr)
         return CANNOT_OPEN
+    with patient() if args.command in SERVE else contextlib.nullcontext():
+        return _run(args)
+
+
+def _run(args: argparse.Namespace) -> int:
     out = Output(args.json)
     _log_to_stderr(args.verbose)
     try:
@@ -231,38 +235,8 @@ def _text(error: BaseException) -> str:
     return str(error)
 
 
-class _LogHandler(logging.StreamHandler):      # type: ignore[type-arg]
-    """Lines on standard error, of which those are lost that its reader leaves no room for. A thread that logs serves others,
-    and the end of the process waits for it: neither stands still for whoever reads the log, but for once for a second."""
-
-    _lost = 0
-
-    def emit(self, record: logging.LogRecord) -> None:
-        try:
-            file = self.stream.fileno()
-        except (OSError, ValueError):       # in memory
-            super().emit(record)
-            return
-        text = self.format(record) + "\n"
-        if self._lost:
-            text = f"WARNING rmq_store.cli: standard error took nothing for a while; lines lost: {self._lost}\n{text}"
-        if self._wrote(file, text.encode(errors="backslashreplace")):
-            self._lost = 0
-        else:
-            self._lost += 1
-
-    def _wrote(self, file: int, data: bytes) -> bool:
-        poll = select.poll()
-        poll.register(file, select.POLLOUT)
-        with contextlib.suppress(OSError):      # nobody can be told
-            self.flush()
-            while data and poll.poll(0 if self._lost else LOG_WAIT_MS):
-                data = data[os.write(file, data[:select.PIPE_BUF]):]
-        return not data
-
-
 def _log_to_stderr(verbose: bool) -> None:
-    handler = _LogHandler()
+    handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
     log = logging.getLogger("rmq_store")
     log.handlers[:] = [h for h in log.handlers if isinstance(h, logging.NullHandler)]   # main() may run more than once

@@ -3,12 +3,19 @@
 Control plane, the main thread only. Results go to standard output and nothing else does; progress and warnings go to standard
 error, so that a pipe carries results alone.
 """
+import contextlib
+import io
 import json
+import os
+import select
 import sys
+import threading
 import time
-from collections.abc import Mapping
-from typing import IO
+from collections import deque
+from collections.abc import Iterator, Mapping
+from typing import IO, TextIO
 
+MOST, WAIT_S = 256 << 10, 1.0
 _CLEAR = "\r\x1b[K"
 
 
@@ -50,18 +57,113 @@ class Output:
         for row in cells:
             self.say(form.format(*row).rstrip())
 
-    def fileno(self) -> int | None:
-        """Descriptor of the stream; None where it has none."""
-        try:
-            return self._stream.fileno()
-        except (OSError, ValueError):
-            return None
-
     def flush(self) -> None:
         try:
             self._stream.flush()
         except OSError as error:
             raise of_standard_output(error) from None
+
+
+class Patient(io.TextIOBase):
+    """Standard output or standard error of a command that serves: whoever reads it may stop, and nobody who writes waits for
+    that. A thread writes to the descriptor. What is more than MOST bytes behind is lost; of standard error a line says how many
+    lines were, once it is read again. Any thread."""
+
+    def __init__(self, stream: TextIO, tells: bool) -> None:
+        """tells: a write raises what the descriptor failed with, and what is lost is not spoken of. Raises OSError for a stream
+        without a descriptor, and where no thread can be had."""
+        self._file, self._stream, self._tells = stream.fileno(), stream, tells
+        self._waiting: deque[bytes] = deque()
+        self._bytes = self._lost = 0
+        self._stuck = self._losing = self._ended = False
+        self._error: OSError | None = None
+        self._moved = threading.Condition()
+        stream.flush()
+        from rmq_store.base.io.threads import start_thread  # most commands need none
+
+        start_thread(self._run, "rmq-output")
+
+    def write(self, text: str) -> int:
+        data = text.encode(self._stream.encoding or "utf-8", self._stream.errors or "backslashreplace")
+        with self._moved:
+            if self._error is not None and self._tells:
+                raise self._error
+            if self._ended and not self._bytes:
+                self._stream.write(text)
+            elif self._ended or self._losing or (self._bytes and self._bytes + len(data) > MOST):
+                self._losing = True             # until all is read: a line may come in pieces
+                self._lost += text.count("\n")
+            elif self._error is None and data:
+                self._waiting.append(data)
+                self._bytes += len(data)
+                self._moved.notify_all()
+        return len(text)
+
+    def flush(self) -> None:
+        """Waits a second at most, and not again before something is read."""
+        with self._moved:
+            if not self._stuck and not self._moved.wait_for(lambda: not self._bytes, WAIT_S):
+                self._stuck = True
+            if self._error is not None and self._tells:
+                raise self._error
+
+    def end(self) -> None:
+        """Waits as flush() does, and lets the thread go. What is written from now on goes to the stream."""
+        with contextlib.suppress(OSError):
+            self.flush()
+        with self._moved:
+            self._ended = True
+            self._moved.notify_all()
+
+    def fileno(self) -> int:
+        return self._file
+
+    def isatty(self) -> bool:
+        return self._stream.isatty()
+
+    def _run(self) -> None:
+        while True:
+            with self._moved:
+                self._moved.wait_for(lambda: self._waiting or self._ended)
+                if not self._waiting:
+                    return
+                data = self._waiting[0]
+            try:
+                while data:
+                    with contextlib.suppress(BlockingIOError):
+                        data = data[os.write(self._file, data):]
+                        continue
+                    select.select((), (self._file,), ())        # somebody made it so that it does not wait
+            except OSError as error:        # for good: what would be tried again is lost
+                with self._moved:
+                    self._error, self._bytes = error, 0
+                    self._waiting.clear()
+                    self._moved.notify_all()
+                return
+            with self._moved:
+                self._bytes -= len(self._waiting.popleft())
+                self._stuck = False
+                if self._losing and not self._bytes:
+                    if not self._tells:
+                        self._waiting.append(f"rmqstore: nobody read this for a while; lines lost: {self._lost}\n".encode())
+                        self._bytes = len(self._waiting[0])
+                    self._losing, self._lost = False, 0
+                self._moved.notify_all()
+
+
+@contextlib.contextmanager
+def patient() -> Iterator[None]:
+    """Standard output and standard error of a command that serves. Where they have no descriptor they stay as they are."""
+    plain, made = (sys.stdout, sys.stderr), []
+    with contextlib.suppress(OSError, ValueError):
+        made = [Patient(sys.stdout, True), Patient(sys.stderr, False)]
+        sys.stdout, sys.stderr = made
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = plain
+        for stream in made:
+            stream.end()
 
 
 class Progress:

@@ -1,6 +1,7 @@
 """`rmqstore put`: lines of standard input or of a file become messages. Durable when the command ends with 0."""
 import argparse
 import contextlib
+import re
 import sys
 from collections.abc import Collection, Iterator
 from typing import IO
@@ -11,10 +12,10 @@ from rmq_store.cli.exits import FINDINGS, FINE
 from rmq_store.cli.output import Output, Progress
 from rmq_store.codec.delay import SCHEDULE_TOPIC
 from rmq_store.codec.timer import TIMER_TOPIC
-from rmq_store.errors import ConfigError
-from rmq_store.services.consumer.entries import check_name
+from rmq_store.errors import ConfigError, MessageIllegal
 from rmq_store.status import PutStatus
 
+_LEGAL = re.compile(r"[%|A-Za-z0-9_-]+").fullmatch
 READ_MAX = 64 << 20          # of a line that may be none: no message by default is a tenth of that
 
 
@@ -43,7 +44,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, out: Output) -> int:
     properties = dict(_pair(text) for text in args.properties) or None
-    check_name("topic", args.topic)         # before a store is made for it
+    if not _LEGAL(args.topic):              # before a store is made for it
+        raise MessageIllegal(f"topic is {args.topic!r}: only the characters % | A-Z a-z 0-9 _ - can be stored")
     count = late = 0
     first = last = None
     waits: set[bool] = set()

@@ -72,9 +72,8 @@ def run(args: argparse.Namespace, out: Output) -> int:
             ready = {"listen": broker.address, "namesrv": broker.namesrv_address, "metrics": broker.metrics_address,
                      "ha": broker.store.replication().address}
             ready_file.write(ready)
-            if ended.lets_write(out):
-                out.line(json.dumps(ready) if out.as_json else _words(ready, where["namesrv"]))
-                out.flush()
+            out.line(json.dumps(ready) if out.as_json else _words(ready, where["namesrv"]))
+            out.flush()
             if args.watch:
                 _watch(broker, out, ended)
             ended.wait()
@@ -102,8 +101,6 @@ def _watch(broker: Broker, out: Output, ended: Ending) -> None:
     figures = broker.figures()
     while not ended.wait(1):
         moment = figures.look()
-        if not ended.lets_write(out):
-            return
         if out.as_json:
             out.record({"kind": "moment", **moment._asdict()})
         else:

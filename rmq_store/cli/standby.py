@@ -39,8 +39,6 @@ def run(args: argparse.Namespace, out: Output) -> int:
                 said = state
                 if state == "follows":
                     ready.write({"offset": store.max_log_offset})
-                if not ended.lets_write(out):
-                    break
                 if out.as_json:
                     out.line(json.dumps({"kind": "state", "state": state, "offset": store.max_log_offset}))
                 else:

@@ -60,7 +60,7 @@ WRONG_INPUTS: list[tuple[str, int, tuple[str, ...]]] = [
     ("get {s} -t Topic --wait nan", USAGE, ("argument -w/--wait: 'nan' is not a waiting time: give seconds, 0 to",)),
     ("tail {s} -t Topic --for -1", USAGE, ("argument --for: '-1' is not a waiting time: give seconds, 0 to",)),
     ("put {new} -t 'a topic' {lines} -o index_enabled=false -o segment_size_bytes=65536", USAGE,
-     ("topic is 'a topic': give a name of up to 255 characters % | A-Z a-z 0-9 _ -",)),
+     ("topic is 'a topic': only the characters % | A-Z a-z 0-9 _ - can be stored",)),
     ("put {new} -t " + "x" * 200 + " {lines} -o segment_size_bytes=65536", USAGE,
      ("topic size is 200 bytes, the limit is 127",)),
     ("put {s} -t Topic {none}", CANNOT, ("No such file or directory", "{none}")),
