@@ -12,7 +12,7 @@ from rmq_store import MessageStore, errors
 from rmq_store.base.io._io import IoTable, ProbeIo
 from rmq_store.base.io.files import ControlFiles
 from rmq_store.cli.verify import rate
-from rmq_store.services.integrity import manifest
+from rmq_store.services.integrity import manifest, sealing
 from rmq_store.services.integrity.repair import repair
 from tests.images import take_image
 
@@ -212,6 +212,33 @@ def test_what_cannot_be_dropped_keeps_no_file_from_its_manifest(tmp_path, caplog
         s.flush()
         wait(lambda: len(manifest.listed(s.path)) >= 7)
         assert caplog.text.count("could not make a manifest") == 1
+
+
+def test_a_listing_that_fails_ends_no_thread(tmp_path, caplog, monkeypatch):
+    fails, listed = [OSError(errno.EMFILE, "planned")], manifest.listed
+    monkeypatch.setattr(manifest, "listed", lambda root: listed(root) if not fails else fail(fails.pop()))
+
+    def fail(error):
+        raise error
+
+    fill(tmp_path / "s", until=4)
+    assert caplog.text.count("could not make a manifest") == 1 and "planned" in caplog.text
+
+
+def test_where_none_can_be_written_no_file_is_read_for_nothing(tmp_path, caplog, monkeypatch):
+    read, looks, listed, make = [], [], manifest.listed, manifest.make
+    monkeypatch.setattr(manifest, "listed", lambda root: looks.append(root) or listed(root))
+    monkeypatch.setattr(manifest, "make", lambda *args: read.append(args[1]) or make(*args))
+    monkeypatch.setattr(sealing, "AGAIN", 1e9)
+    io = ProbeIo(keep_bytes=False)
+    with MessageStore.open(tmp_path / "s", _io=io, **SMALL | {"manifest_interval_ms": 1}) as s:
+        io.fail("open", 1, errno.ENOSPC, path=".manifest", sticky=True)
+        s.put_many("T", [b"x" * 300] * 1500)
+        s.flush()
+        wait(lambda: read)
+        seen = len(looks)
+        wait(lambda: len(looks) > seen + 5)
+    assert read == [0] and caplog.text.count("could not make a manifest") == 1
 
 
 def test_whatever_call_is_the_last_a_manifest_is_whole_or_not_there(tmp_path):

@@ -23,8 +23,8 @@ from rmq_store.services.integrity import manifest
 # As a scrub reads. The page cache does not have a file that direct writes made, so its bytes come from the device, beside those
 # of the puts: a stream that fills one file after the other must not lose a processor to the manifests of the files before.
 RATE = 64 << 20
-AGAIN = 60
-_LINK, _DROP = -2, -1           # in place of a start
+AGAIN, AGAIN_MAX_S = 60, 600.0  # intervals after which what failed is tried again
+_ROUND, _LINK, _DROP, _WRITE = -4, -3, -2, -1       # in place of a start
 
 
 class _Stopped(Exception):
@@ -59,7 +59,7 @@ class Sealer:
             try:
                 low, flushed = store.min_log_offset, store._position("flushed")
                 del store
-                self.seal(low, flushed)
+                self._tried(_ROUND, self._root, partial(self.seal, low, flushed))
             except _Stopped:
                 return
             except StoreStateError:     # closed between two lines
@@ -75,13 +75,17 @@ class Sealer:
         if have and min(have) < low:
             self._tried(_DROP, self._root, lambda: manifest.drop(self._files, self._root, lambda start, size: start >= low))
         for start in range(low, flushed - self._size + 1, self._size):
+            if self._waits(_WRITE):         # and no file is read for nothing
+                return
             if start not in have:
                 self._tried(start, self._places.log_path(start), partial(self._seal, start))
 
+    def _waits(self, what: int) -> bool:
+        return time.monotonic() < self._failed.get(what, -math.inf)
+
     def _tried(self, what: int, path: str, work: Callable[[], object]) -> bool:
-        """Whether it worked. What fails is said once, and tried again after AGAIN intervals: each try reads the file up to its
-        bad place."""
-        if time.monotonic() < self._failed.get(what, -math.inf):
+        """Whether it worked. What fails is said once, and tried again later: each try reads the file up to its bad place."""
+        if self._waits(what):
             return False
         try:
             work()
@@ -90,7 +94,7 @@ class Sealer:
         except Exception as error:      # of whatever kind: no manifest is worth a thread, let alone a store
             if what not in self._failed:
                 emit(Event.MANIFEST_FAILED, path=path, reason=error)
-            self._failed[what] = time.monotonic() + AGAIN * self._interval_s
+            self._failed[what] = time.monotonic() + min(AGAIN * self._interval_s, AGAIN_MAX_S)
             return False
         self._failed.pop(what, None)
         return True
@@ -105,7 +109,7 @@ class Sealer:
         finally:
             self._files.close(fd)
         if len(made.sums) == -(-self._size // made.block_size):
-            manifest.write(self._files, self._root, made)
+            self._tried(_WRITE, self._root, partial(manifest.write, self._files, self._root, made))
 
     def _pace(self, size: int) -> None:
         if self._stop.wait(size / RATE):
