@@ -98,7 +98,9 @@ cdef struct Wheel:
 
 cdef extern from * nogil:
     """
+    #include <endian.h>
     #include <stdint.h>
+    #include "rmq_atomic.h"
     static inline int32_t be32(const unsigned char *p) {
         return (int32_t)((uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3]);
     }
@@ -113,7 +115,16 @@ cdef extern from * nogil:
     static inline void put64(unsigned char *p, int64_t v) {
         put32(p, (int32_t)(v >> 32)); put32(p + 4, (int32_t)v);
     }
+    /* Of a slot, which any thread may look at: each field whole. */
+    static inline int32_t slot32(const unsigned char *p) { return (int32_t)be32toh((uint32_t)rmq_load32((const int *)p)); }
+    static inline int64_t slot64(const unsigned char *p) { return (int64_t)be64toh((uint64_t)rmq_load((const int64_t *)p)); }
+    static inline void slot_put32(unsigned char *p, int32_t v) { rmq_publish32((int *)p, (int)htobe32((uint32_t)v)); }
+    static inline void slot_put64(unsigned char *p, int64_t v) { rmq_publish((int64_t *)p, (int64_t)htobe64((uint64_t)v)); }
     """
+    int32_t slot32(const unsigned char *p)
+    int64_t slot64(const unsigned char *p)
+    void slot_put32(unsigned char *p, int32_t v)
+    void slot_put64(unsigned char *p, int64_t v)
     int32_t be32(const unsigned char *p)
     int64_t be64(const unsigned char *p)
     void put32(unsigned char *p, int32_t v)

@@ -1,7 +1,6 @@
 """Timer wheel and timer log: slots of 32 bytes, units of 52. Contract in _timerlog.pxd; source: TimerWheel, TimerLog."""
 from libc.stdint cimport INT64_MAX, int32_t, int64_t
 from libc.stdio cimport snprintf
-from libc.string cimport memset
 
 from rmq_store.base.io._io cimport rmq_pread_all, rmq_pwrite_all
 from rmq_store.base.io._sync cimport EIO, rmq_add, rmq_load, rmq_load32, rmq_publish, rmq_publish32
@@ -33,7 +32,7 @@ cdef unsigned char *wheel_slot(Wheel *t, int64_t time_ms) noexcept nogil:
 
 
 cdef bint wheel_holds(Wheel *t, int64_t time_ms) noexcept nogil:
-    return be64(wheel_slot(t, time_ms)) == time_ms // t.precision and be64(wheel_slot(t, time_ms) + 16) >= 0
+    return slot64(wheel_slot(t, time_ms)) == time_ms // t.precision and slot64(wheel_slot(t, time_ms) + 16) >= 0
 
 
 cdef void _changed(Wheel *t, const unsigned char *slot) noexcept nogil:
@@ -43,9 +42,11 @@ cdef void _changed(Wheel *t, const unsigned char *slot) noexcept nogil:
 
 cdef void wheel_clear(Wheel *t, int64_t time_ms) noexcept nogil:
     cdef unsigned char *s = wheel_slot(t, time_ms)
-    put64(s, -1)
-    memset(s + 8, 255, 16)
-    memset(s + 24, 0, 8)
+    slot_put64(s, -1)
+    slot_put64(s + 8, -1)
+    slot_put64(s + 16, -1)
+    slot_put32(s + 24, 0)
+    slot_put32(s + 28, 0)
     _changed(t, s)
 
 
@@ -67,11 +68,13 @@ cdef void wheel_revise(Wheel *t, int64_t time_ms, int64_t position, const unsign
     cdef unsigned char *s = wheel_slot(t, time_ms)
     cdef bint delete = be32(u + AT_MAGIC) & MAGIC_DELETE
     if not wheel_holds(t, time_ms):
-        put64(s, time_ms // t.precision)
-        put64(s + 8, position)
-        put64(s + 24, 0)
-    put64(s + 16, position)
-    put32(s + 24, be32(s + 24) + (-1 if delete else 1))
+        slot_put32(s + 24, 0)           # before the time: whoever sees that sees no count of an earlier time
+        slot_put32(s + 28, 0)
+        slot_put64(s + 8, position)
+        slot_put64(s + 16, position)
+        slot_put64(s, time_ms // t.precision)
+    slot_put64(s + 16, position)
+    slot_put32(s + 24, slot32(s + 24) + (-1 if delete else 1))
     _changed(t, s)
     rmq_add(&t.pending, 1)
     if not delete:

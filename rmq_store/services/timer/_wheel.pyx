@@ -32,8 +32,9 @@ from rmq_store.services.timer._slot cimport slot_deliver
 from rmq_store.services.timer._timerlog cimport (AT_DELAY, AT_ENTERED, AT_MAGIC, AT_PHYSICAL, AT_PREVIOUS, AT_SIZE,
                                                  AT_TOPIC, LOG_UNIT, MAGIC_DEFAULT, MAGIC_DELETE, MAGIC_ROLL, SLOT_SIZE,
                                                  TOPICS_MAX, WHEEL_PAGE, WHEEL_PAGES, WHEEL_SLOTS, Counted, TopicCount,
-                                                 Wheel, be32, be64, put32, put64, timerlog_append, timerlog_close,
-                                                 timerlog_scan, wheel_clock, wheel_holds, wheel_revise, wheel_slot)
+                                                 Wheel, be64, put32, put64, slot32, timerlog_append,
+                                                 timerlog_close, timerlog_scan, wheel_clock, wheel_holds, wheel_revise,
+                                                 wheel_slot)
 
 cdef extern from * nogil:
     """
@@ -331,7 +332,7 @@ cdef class TimerWheel(DeliveryThread):
 
     def count(self, time_ms):
         """How many messages are due in the slot of this time. Any thread."""
-        return be32(wheel_slot(self.wheel, time_ms) + 24) if wheel_holds(self.wheel, time_ms) else 0
+        return slot32(wheel_slot(self.wheel, time_ms) + 24) if wheel_holds(self.wheel, time_ms) else 0
 
     def position(self):
         """(reading time, end of the timer log, queue offset) as the thread has them. Any thread."""
