@@ -105,8 +105,9 @@ cdef class FrontConnection:
 @cython.no_gc_clear         # __dealloc__ needs the store
 cdef class Front:
     """Serves listening sockets: frames are read and written by a thread of its own, without the GIL. `serve` gives the requests
-    to Python; several threads may serve. on_request(connection, frame) returns the answer, or None if it is sent later;
-    on_close(connection) is called once for each connection of which on_request was called, or would have been."""
+    to Python, in one thread, as a second one could overtake the first. on_request(connection, frame) returns the answer, or
+    None if it is sent later; on_close(connection) is called once for each connection of which on_request was called, or would
+    have been."""
 
     cdef rmq_net *net
     cdef Service *service           # NULL: everything goes to Python

@@ -58,15 +58,13 @@ class Peer:
 
 
 @contextmanager
-def serving(front, threads=1):
-    """The front served in threads of its own."""
-    all_threads = [threading.Thread(target=front.serve) for _ in range(threads)]
-    for thread in all_threads:
-        thread.start()
+def serving(front):
+    """The front served in a thread of its own."""
+    thread = threading.Thread(target=front.serve)
+    thread.start()
     try:
         yield front
     finally:
         front.stop()
-        for thread in all_threads:
-            thread.join(LIMIT_S)
-            assert not thread.is_alive()
+        thread.join(LIMIT_S)
+        assert not thread.is_alive()

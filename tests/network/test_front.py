@@ -281,7 +281,7 @@ def test_stop_while_requests_are_in_flight():
         return frame.answer()
 
     front = Front("127.0.0.1", 0, on_request, lambda c: None)
-    with serving(front, threads=2):
+    with serving(front):
         peer = Peer(front.address)
         for _ in range(100):
             peer.send(1)
