@@ -24,7 +24,7 @@ from rmq_store.services.integrity import manifest
 # of the puts: a stream that fills one file after the other must not lose a processor to the manifests of the files before.
 RATE = 64 << 20
 AGAIN, AGAIN_MAX_S = 60, 600.0  # intervals after which what failed is tried again
-_ROUND, _LINK, _DROP, _WRITE = -4, -3, -2, -1       # in place of a start
+_ROUND, _DROP, _WRITE = -3, -2, -1      # in place of a start
 
 
 class _Stopped(Exception):
@@ -69,8 +69,7 @@ class Sealer:
         """Makes what is missing for the files in [low, flushed), and drops manifests of files that are gone. A file that cannot
         be read keeps no other from its manifest."""
         self._failed = {start: again for start, again in self._failed.items() if start >= low or start < 0}
-        if not self._tried(_LINK, self._root, lambda: manifest.refuse_link(self._root)):
-            return
+        manifest.refuse_link(self._root)
         have = set(manifest.listed(self._root))
         if have and min(have) < low:
             self._tried(_DROP, self._root, lambda: manifest.drop(self._files, self._root, lambda start, size: start >= low))
