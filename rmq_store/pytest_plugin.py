@@ -50,6 +50,11 @@ class _Opened(Generic[T]):
         if problems:
             raise problems[0]
 
+    def _keep(self, path: str, options: dict[str, Any], opened: T) -> T:
+        self._options[path] = options
+        self._opened.append(opened)
+        return opened
+
     def _again(self, what: str, path: str, options: dict[str, Any]) -> dict[str, Any]:
         """The options with which it is opened again."""
         if path not in self._options:
@@ -83,9 +88,7 @@ class StoreFactory(_Opened["MessageStore"]):
         from rmq_store.store import MessageStore
 
         store = MessageStore.open(path, _environment={}, **{"profile": "test", **options})
-        self._options[store.path] = options
-        self._opened.append(store)
-        return store
+        return self._keep(store.path, options, store)
 
 
 class BrokerFactory(_Opened["Broker"]):
@@ -115,9 +118,7 @@ class BrokerFactory(_Opened["Broker"]):
         from rmq_store.broker.serving import Broker
 
         broker = Broker.open(path, _environment={}, **{"profile": "test", "waitTimeMillsInSendQueue": 60_000, **options})
-        self._options[broker.store.path] = options
-        self._opened.append(broker)
-        return broker
+        return self._keep(broker.store.path, options, broker)
 
 
 class _Errors(logging.Handler):
