@@ -28,8 +28,7 @@ def stuck() -> Iterator[tuple[int, int]]:
     filled(write)
     yield read, write
     os.close(read)
-    with contextlib.suppress(OSError):
-        os.close(write)
+    os.close(write)
 
 
 def filled(write: int) -> None:
