@@ -334,10 +334,10 @@ class Checker(SmallFiles):
             return
         self.stores[store.root] = self.known[store.root] = store
         self.flushed[store.root] = store.flushed
-        self._durable(store, 0, store.flushed, number)
         for start, file in self.names.numbered(store.log).items():
             if not file.whole:
-                file.floor = max(0, store.flushed - start)
+                file.founded(max(0, store.flushed - start))
+        self._durable(store, 0, store.flushed, number)
         if missing := self._missing_abort(store.root):
             self._found("abort", f"{store.root} serves, {missing}", number)
 

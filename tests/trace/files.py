@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-__all__ = ["Extent", "File", "Names", "is_store_file"]
+__all__ = ["PAGE", "Extent", "File", "Names", "is_store_file"]
 
 PAGE = 4096
 _ZEROS = bytes(PAGE)
@@ -160,6 +160,12 @@ class File:
         """A sync of [low, high) that began as call `begin` succeeded: what was written before is durable; and so are `flights`,
         complete ones that it was linked to."""
         self._forget(low, high, lambda e: (not e.lost and e.done is not None and (e.done < begin or e.flight in flights)))
+
+    def founded(self, floor: int) -> None:
+        """What lies below `floor` was durable before anything of this file was known: also where a service of a store that
+        opens writes the block anew that it ends in, before the open comes back and says so."""
+        self.floor = floor
+        self._forget(0, floor, lambda e: True)
 
     def sync_failed(self, begin: int, low: int = 0, high: int = 1 << 63) -> None:
         for e in self.dirty:

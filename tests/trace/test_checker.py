@@ -10,7 +10,7 @@ from rmq_store.base.io._io import Call, ProbeIo
 from tests.crash import scenario
 from tests.crash.states import acknowledge_early, without
 from tests.trace.checker import RULES, Checker, Store
-from tests.trace.files import File
+from tests.trace.files import PAGE, File
 from tests.trace.recorder import Recorder, described
 
 SEGMENT = 16384
@@ -54,6 +54,28 @@ class Small:
 @pytest.fixture
 def small(tmp_path):
     return Small(tmp_path / "s")
+
+
+def test_a_block_that_is_written_anew_before_the_open_comes_back(tmp_path):
+    """Of a file that was there before the trace: a delayed message is delivered while its store opens. What was durable there
+    is no news, what is new there is."""
+    log = tmp_path / "s" / "commitlog"
+    log.mkdir(parents=True)
+    path = str(log / f"{0:020d}")
+    with open(path, "wb") as file:
+        file.write(b"x" * 100 + bytes(SEGMENT - 100))
+    io, root = ProbeIo(), str(tmp_path / "s")
+    fd = io.open(path, os.O_RDWR)
+    io.pwrite(fd, b"x" * 200 + bytes(PAGE - 200), 0)
+    io.mark(("opened", Store(root, str(log), f"{root}/consumequeue", f"{root}/index", SEGMENT, flushed=100)))
+    checker = Checker({"durable"})
+    checker.feed(io.trace())
+    assert checker.findings == []
+    io.mark(("flushed", root, 200))
+    checker = Checker({"durable"})
+    checker.feed(io.trace())
+    assert len(checker.findings) == 1 and "100 to 4096 is not" in checker.findings[0]
+    io.close(fd)
 
 
 def test_a_write_and_its_sync(small):
