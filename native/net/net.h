@@ -15,7 +15,7 @@ struct rmq_connection {
     unsigned char *in;          /* bytes without a whole frame, or, stalled, whole ones */
     unsigned char *out;
     size_t in_size, in_room;
-    size_t counted;             /* of in_size, in `buffered`: all of it, or nothing while whole frames wait there */
+    size_t counted, waiting;    /* in_size, in `buffered`, or in `waiting` while whole frames wait there */
     size_t out_from, out_size, out_room;    /* [out_from, out_size) is to be sent */
     int64_t heard;
     int64_t unfinished_since;   /* when the frame began that `in` has a part of */
@@ -51,7 +51,9 @@ struct rmq_net {
     int stop, started, stopped, tls;
     int64_t now, sweep_at, accept_at;       /* accept_at: until then none is taken; 0: they are */
     int64_t retry_from;         /* the slot that has the next turn among those that wait for room */
-    int64_t buffered, stalled, unread;      /* unread: bytes of answers that sockets have not taken, of all connections */
+    /* of all connections: bytes of unfinished frames, of whole ones that wait, connections whose frames wait for room, and
+     * bytes of answers that sockets have not taken */
+    int64_t buffered, waiting, stalled, unread;
     rmq_connection **slots;
     uint32_t *generations, *unused;         /* unused: a stack of slots */
     int *fds;                               /* of the slots; for children of fork */

@@ -162,9 +162,11 @@ static void watch(rmq_connection *c) {
     c->events = events;
 }
 
-static void count_unfinished(rmq_connection *c, size_t n) {
-    c->net->buffered += (int64_t)n - (int64_t)c->counted;
-    c->counted = n;
+static void count_kept(rmq_connection *c, size_t unfinished, size_t waiting) {
+    c->net->buffered += (int64_t)unfinished - (int64_t)c->counted;
+    c->net->waiting += (int64_t)waiting - (int64_t)c->waiting;
+    c->counted = unfinished;
+    c->waiting = waiting;
 }
 
 static void bury(rmq_connection *c) {
@@ -177,7 +179,7 @@ static void bury(rmq_connection *c) {
     net->slots[slot] = NULL;
     net->generations[slot]++;
     net->unused[net->unused_count++] = slot;
-    count_unfinished(c, 0);
+    count_kept(c, 0, 0);
     net->unread -= (int64_t)unsent(c);
     free(c->out);
     c->out = NULL;
@@ -235,6 +237,7 @@ void connection_free(rmq_connection *c) {
 static rmq_done serve(rmq_connection *c, const unsigned char *at, int32_t size) {
     rmq_net *net = c->net;
     rmq_done done = RMQ_PASS;
+    if (net->limits.one_by_one && !rmq_connection_settled(c)) return RMQ_LATER;
     if (rmq_frame_decode(at, size, &net->frame) < 0) return RMQ_BAD;
     if (net->service.request && !(net->frame.flag & RMQ_RESPONSE))
         done = net->service.request(net->service.ctx, c, &net->frame);
@@ -280,6 +283,26 @@ static size_t serve_all(rmq_connection *c, const unsigned char *at, size_t n) {
     return done;
 }
 
+static void close_kept(rmq_connection *c) {
+    if (c == NULL) return;
+    count_kept(c, 0, 0);
+    free(c->in);                /* now, as in close_slowest */
+    c->in = NULL;
+    c->in_size = c->in_room = 0;
+    rmq_count(&c->net->counts.bad, 1);
+    fail(c);
+}
+
+/* More waits for room than may: closes the one of which most waits. */
+static void close_waiting(rmq_net *net) {
+    rmq_connection *most = NULL;
+    for (int64_t i = 0; i < net->limits.connections; i++) {
+        rmq_connection *c = net->slots[i];
+        if (c && !c->dead && c->waiting > (most ? most->waiting : 0)) most = c;
+    }
+    close_kept(most);
+}
+
 /* More is unfinished than may be: closes the one that takes longest to finish a frame, who else would hold up everybody. */
 static void close_unfinished(rmq_net *net) {
     rmq_connection *oldest = NULL;
@@ -290,13 +313,7 @@ static void close_unfinished(rmq_net *net) {
             || (c->unfinished_since == oldest->unfinished_since && c->in_size > oldest->in_size))
             oldest = c;
     }
-    if (oldest == NULL) return;
-    count_unfinished(oldest, 0);
-    free(oldest->in);
-    oldest->in = NULL;
-    oldest->in_size = oldest->in_room = 0;
-    rmq_count(&net->counts.bad, 1);
-    fail(oldest);
+    close_kept(oldest);
 }
 
 /* Keeps bytes, which stand in the chunk or, behind what was served, in c->in. */
@@ -307,13 +324,13 @@ static void keep(rmq_connection *c, const unsigned char *at, size_t n) {
         free(c->in);
         c->in = NULL;
         c->in_size = c->in_room = 0;
-        count_unfinished(c, 0);
+        count_kept(c, 0, 0);
         return;
     }
     if (c->in == NULL || at < c->in || at >= c->in + c->in_room) {
         if ((c->in = malloc(n)) == NULL) {
             c->in_size = c->in_room = 0;
-            count_unfinished(c, 0);
+            count_kept(c, 0, 0);
             fail(c);
             return;
         }
@@ -328,8 +345,10 @@ static void keep(rmq_connection *c, const unsigned char *at, size_t n) {
             c->in_room = n;
         }
     }
-    count_unfinished(c, c->stalled || c->held_up ? 0 : n);     /* what waits for room is not its peer's fault */
+    int waits = c->stalled || c->held_up;       /* whose frames are whole */
+    count_kept(c, waits ? 0 : n, waits ? n : 0);
     if (net->buffered > net->limits.buffered && c->counted) close_unfinished(net);
+    if (net->waiting > net->limits.waiting && c->waiting) close_waiting(net);
 }
 
 /* Where to read to: the chunk, or behind the unfinished frame that is there, as much as it lacks and little more. */

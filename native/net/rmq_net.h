@@ -44,11 +44,13 @@ typedef struct rmq_service {
 typedef struct rmq_net_limits {
     int64_t connections;
     int64_t buffered;       /* bytes of unfinished frames, of all connections, before the one that began first is closed */
+    int64_t waiting;        /* bytes of whole frames that wait for room, of all, before the one that has most is closed */
     int64_t unread;         /* bytes of answers that a peer has not taken, before it is not read any more, */
     int64_t unread_most;    /* and before its connection is closed: what other threads send it counts as well */
     int64_t unread_all;     /* of all connections, before the one that leaves most unread is closed */
     int64_t passed;         /* frames passed on that nobody has taken, */
     int64_t passed_bytes;   /* and their bytes */
+    int64_t one_by_one;     /* 1: of each connection no more than one is passed on that is not served */
     int64_t idle_ns;        /* of silence, after which a connection is closed */
 } rmq_net_limits;
 

@@ -156,8 +156,9 @@ static void outside_has_a_bound(int64_t limit) {
 int main(void) {
     const char *asked = getenv("RMQ_NET_STEPS");
     long steps = asked ? atol(asked) : 4000;
-    rmq_net_limits limits = {.connections = 64, .buffered = 1 << 18, .unread = 1 << 15, .unread_most = 1 << 18,
-                             .unread_all = 1 << 20, .passed = 32, .passed_bytes = 1 << 16, .idle_ns = INT64_C(3600000000000)};
+    rmq_net_limits limits = {.connections = 64, .buffered = 1 << 18, .waiting = 1 << 22, .unread = 1 << 15,
+                             .unread_most = 1 << 18, .unread_all = 1 << 20, .passed = 32, .passed_bytes = 1 << 16,
+                             .idle_ns = INT64_C(3600000000000)};
     rmq_service service = {.request = request, .fds = {-1, -1}};
     int fds[PEERS];
     pthread_t taker;

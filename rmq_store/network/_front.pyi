@@ -6,6 +6,7 @@ from rmq_store.remoting.frame import Frame
 
 CONNECTIONS_MAX: int
 BUFFERED_MAX: int
+WAITING_MAX: int
 UNREAD_MAX: int
 UNREAD_MOST: int
 UNREAD_ALL: int
@@ -34,7 +35,8 @@ class FrontConnection:
 
 class Front:
     def __init__(self, host: str, port: int, on_request: Callable[[FrontConnection, Frame], Frame | None],
-                 on_close: Callable[[FrontConnection], None], *, connections_max: int | None = None) -> None: ...
+                 on_close: Callable[[FrontConnection], None], *, connections_max: int | None = None,
+                 one_by_one: bool = False) -> None: ...
     @property
     def address(self) -> tuple[str, int]: ...
     def listen(self, host: str, port: int, on_request: Callable[[FrontConnection, Frame], Frame | None]) -> tuple[str, int]: ...

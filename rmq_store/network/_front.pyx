@@ -1,7 +1,4 @@
-"""The native front of a server: a network thread (native/net/rmq_net.h), and the requests that it passes on to Python.
-
-It has the face of remoting.loop.Loop, so that a server can take either.
-"""
+"""The native front of a server: a network thread (native/net/rmq_net.h), and the requests that it passes on to Python."""
 import logging
 import os
 import socket
@@ -40,6 +37,7 @@ cdef extern from "<arpa/inet.h>" nogil:
 
 CONNECTIONS_MAX = 10_000
 BUFFERED_MAX = 64 << 20     # bytes of unfinished frames, of all connections, before the one that began first is closed
+WAITING_MAX = 512 << 20     # bytes of whole frames for which there is no room yet, before the one that has most is closed
 UNREAD_MAX = 1 << 20        # bytes of answers that a peer has not taken, before it is not read any more,
 UNREAD_MOST = 48 << 20      # and before its connection is closed
 UNREAD_ALL = 512 << 20      # bytes of answers that no peer has taken, before the one that leaves most unread is closed
@@ -122,15 +120,17 @@ cdef class Front:
     cdef bint _started
     cdef object __weakref__
 
-    def __init__(self, str host, int port, on_request, on_close, *, connections_max=None):
-        """Listens at once. Raises OSError if the address cannot be had."""
+    def __init__(self, str host, int port, on_request, on_close, *, connections_max=None, one_by_one=False):
+        """Listens at once. one_by_one: of each connection Python gets the next request when it has served the one before, so
+        that no peer has more than one place among those that wait. Raises OSError if the address cannot be had."""
         cdef rmq_net_limits limits
         cdef int rc
         self._on_close, self._on_request, self._connections = on_close, [], {}
         self._stopping = threading.Lock()
         limits.connections = self._connections_max = connections_max or CONNECTIONS_MAX
-        limits.buffered, limits.unread = BUFFERED_MAX, UNREAD_MAX
+        limits.buffered, limits.waiting, limits.unread = BUFFERED_MAX, WAITING_MAX, UNREAD_MAX
         limits.unread_most, limits.unread_all = UNREAD_MOST, UNREAD_ALL
+        limits.one_by_one = one_by_one
         limits.passed, limits.passed_bytes, limits.idle_ns = PASSED_MAX, PASSED_BYTES_MAX, <int64_t> (IDLE_S * 1e9)
         rc = rmq_net_new(&limits, &self.net)
         if rc < 0:
@@ -295,6 +295,8 @@ cdef class Front:
         cdef rmq_item *item
         cdef bint sliced = threading.current_thread() is threading.main_thread()
         cdef bint last
+        cdef int kind
+        cdef uint64_t number
         cdef object answer
         self.start()
         while self.net != NULL:
@@ -302,8 +304,13 @@ cdef class Front:
             with nogil:
                 item = rmq_net_take(self.net, SLICE_NS if sliced else -1)
             if item != NULL:
+                kind, number, answer = item.kind, item.connection, None
                 try:
                     answer = self._serve_one(item)
+                except Exception:           # for want of memory: it costs this connection, and no other
+                    _log.exception("a connection failed")
+                    if kind == RMQ_OPENED or kind == RMQ_FRAME:
+                        rmq_net_drop(self.net, number)
                 finally:                # before the peer has the answer and asks again
                     if self.net != NULL:
                         rmq_net_served(self.net)

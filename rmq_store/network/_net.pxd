@@ -96,7 +96,7 @@ cdef extern from "rmq_net.h" nogil:
         void (*ending)(void *ctx) noexcept nogil
         int fds[2]
     ctypedef struct rmq_net_limits:
-        int64_t connections, buffered, unread, unread_most, unread_all, passed, passed_bytes, idle_ns
+        int64_t connections, buffered, waiting, unread, unread_most, unread_all, passed, passed_bytes, one_by_one, idle_ns
     ctypedef struct rmq_net_counts:
         int64_t accepted, refused, requests, passed, bad, bytes_in, bytes_out, connections, stalls
     int rmq_net_new(const rmq_net_limits *limits, rmq_net **out)

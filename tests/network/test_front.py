@@ -218,6 +218,53 @@ def test_places_for_python_go_round(closed, monkeypatch):
         gate.release(1000)
 
 
+def test_what_waits_for_room_has_a_bound(closed, monkeypatch):
+    """Whole frames, for which Python has no time: whoever has most of them goes, and nobody else."""
+    monkeypatch.setattr(_front, "WAITING_MAX", 1 << 18)
+    monkeypatch.setattr(_front, "PASSED_MAX", 1)
+    gate = threading.Event()
+
+    def on_request(_connection, frame):
+        gate.wait(LIMIT_S)
+        return frame.answer()
+
+    front = Front("127.0.0.1", 0, on_request, closed.append)
+    with serving(front):
+        small, large = [Peer(front.address) for _ in range(3)], [Peer(front.address) for _ in range(3)]
+        for n, peer in enumerate(small):
+            peer.send(1)
+            until(lambda n=n: front.counts()["accepted"] > n and front.counts()["bytes_in"] > 0)
+        for peer in large:
+            peer.sock.sendall(encode(Frame(1, 7, {}, bytes(150_000))))
+        until(lambda: front.counts()["bad"] == 2)
+        gate.set()
+        assert sum(peer.receive() is None for peer in large) == 2
+        assert all(peer.receive() is not None for peer in small)
+
+
+def test_one_by_one(closed):
+    """Of each connection one request is with Python, whatever else has come; and all of them are answered, in their order."""
+    gate, served = threading.Semaphore(0), []
+
+    def on_request(_connection, frame):
+        gate.acquire(timeout=LIMIT_S)
+        served.append(frame.code)
+        return frame.answer()
+
+    front = Front("127.0.0.1", 0, on_request, closed.append, one_by_one=True)
+    with serving(front):
+        many, one = Peer(front.address), Peer(front.address)
+        many.sock.sendall(b"".join(encode(Frame(1, n)) for n in range(100)))
+        until(lambda: front.counts()["stalls"] > 2)
+        assert front.counts()["passed"] == 1
+        one.send(2)
+        until(lambda: front.counts()["passed"] == 2)
+        gate.release(1000)
+        assert one.receive() is not None
+        assert served.index(2) <= 2                 # behind the one before it, or one more
+        assert [many.receive().opaque for _ in range(100)] == list(range(100))
+
+
 def test_a_push_reaches_the_peer_and_close_comes_behind_it(front):
     seen = []
 
