@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from rmq_store.broker.aio import AsyncBroker
     from rmq_store.broker.serving import Broker
     from rmq_store.filter._program import SqlFilter
+    from rmq_store.namesrv.serving import NameServer
     from rmq_store.services.backup.backup import BackupInfo, check_backup, list_backups, restore
     from rmq_store.services.consumer.consumer import origin_topic
     from rmq_store.services.integrity.findings import Finding
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from rmq_store.upkeep.promoting.promotion import Promotion, promote
 
 __all__ = ["AsyncBroker", "AsyncMessageStore", "BackupInfo", "Broker", "CopyResult", "Finding", "LineResult", "Message",
-           "MessageArrived", "MessageStore", "Promotion", "PutMessage", "ScrubResult", "SqlFilter", "Transaction",
+           "MessageArrived", "MessageStore", "NameServer", "Promotion", "PutMessage", "ScrubResult", "SqlFilter", "Transaction",
            "__version__", "advise", "backup", "check_backup", "copy_messages", "doctor", "export_lines", "import_lines",
            "list_backups", "origin_topic", "promote", "restore", "scrub", "verify"]
 
@@ -54,7 +55,7 @@ _MODULES = {
     "access.writer.hooks": ["PutMessage"], "services.transaction.transaction": ["Transaction"],
     "aio": ["AsyncMessageStore"], "store": ["MessageStore"],
     "broker.aio": ["AsyncBroker"], "broker.serving": ["Broker"],
-    "filter._program": ["SqlFilter"],
+    "filter._program": ["SqlFilter"], "namesrv.serving": ["NameServer"],
     "services.backup.backup": ["BackupInfo", "check_backup", "list_backups", "restore"],
     "services.consumer.consumer": ["origin_topic"], "services.integrity.findings": ["Finding"],
     "services.integrity.scrubbing": ["ScrubResult", "scrub"],

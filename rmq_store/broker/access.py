@@ -17,9 +17,9 @@ from typing import Any
 
 from rmq_store.broker.acl_file import PUB, SUB, Account, Rules, acl_files, read_rules
 from rmq_store.broker.codes import RETRY, Code
-from rmq_store.broker.front import NativeFront
 from rmq_store.broker.request import Handle, Refused, json_body
 from rmq_store.errors import ConfigError
+from rmq_store.network.front import NativeFront
 from rmq_store.remoting.frame import Frame
 
 __all__ = ["Access"]

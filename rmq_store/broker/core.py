@@ -7,17 +7,19 @@ from typing import TYPE_CHECKING
 
 from rmq_store.broker.clients import Clients
 from rmq_store.broker.codes import Code
-from rmq_store.broker.front import NativeFront
 from rmq_store.broker.holding import HeldPulls
 from rmq_store.broker.options import BrokerOptions, split
 from rmq_store.broker.request import Handle, Refused, Request
 from rmq_store.broker.topics import Groups, Topics
 from rmq_store.broker.workers import Workers
 from rmq_store.errors import RmqStoreError, StoreStateError
+from rmq_store.network.front import NativeFront
 from rmq_store.remoting.frame import ONEWAY, RESPONSE, Frame, encode, fitting
 from rmq_store.store import MessageStore
 
 if TYPE_CHECKING:
+    import ssl
+
     from rmq_store.broker.access import Access
 
 __all__ = ["BUSY", "Core", "Processor", "Processors"]
@@ -45,6 +47,7 @@ class Core:
     front: NativeFront
     look: Callable[[], None]    # tells the network thread what changed
     access: "Access | None" = None      # who may send which request; None: everybody may send all
+    tls: "ssl.SSLContext | None" = None         # of connections to name servers and to a master; None: they are plain
     address: str            # host:port that routes and message ids name
     started_ms: int
     broker_id: int = 0

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 
 from rmq_store.broker.codes import DEAD, NO_SEND, PERM_READ, RETRY
 from rmq_store.broker.core import Core
-from rmq_store.broker.front import NativeFront
 from rmq_store.broker.topics import NAME_MAX
 from rmq_store.codec._java_hash import java_hash
 from rmq_store.errors import CorruptionError
+from rmq_store.network.front import NativeFront
 
 __all__ = ["Known"]
 

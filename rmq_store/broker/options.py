@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from rmq_store.config import values
+from rmq_store.config.broker import TLS_CLIENT, TLS_SERVER, snake_name, text_of
 from rmq_store.errors import ConfigError
 
 __all__ = ["LIVE", "SECRET", "BrokerOptions", "split"]
@@ -25,25 +26,17 @@ DEFAULTS: dict[str, Any] = {
     "channelExpiredTimeout": 120_000, "validateSystemTopicWhenUpdateTopic": True, "waitTimeMillsInSendQueue": 200,
     "slaveReadEnable": False, "advertise": "", "aclEnable": False, "aclFile": "", "authenticationEnabled": False,
     "authorizationEnabled": False,
-    "tls.server.mode": "disabled", "tls.server.certPath": "", "tls.server.keyPath": "", "tls.server.keyPassword": "",
-    "tls.server.need.client.auth": "none", "tls.server.trustCertPath": ""}
-SECRET = frozenset(("tls.server.keyPassword",))     # told to nobody
+    **TLS_SERVER, **TLS_CLIENT}
+SECRET = frozenset(("tls.server.keyPassword", "tls.client.keyPassword"))     # told to nobody
 LIVE = frozenset(DEFAULTS) - {
     "brokerName", "brokerClusterName", "brokerId", "namesrvAddr", "waitTimeMillsInSendQueue", "advertise", "aclEnable",
     "aclFile", "authenticationEnabled", "authorizationEnabled"} - {name for name in DEFAULTS if name.startswith("tls.")}
-_CHOICES = {"tls.server.mode": ("disabled", "permissive", "enforcing"),
-            "tls.server.need.client.auth": ("none", "optional", "require")}
 _RANGES = {"brokerPermission": (0, 7), "brokerId": (0, (1 << 31) - 1), "defaultTopicQueueNums": (1, 1024),
            "shortPollingTimeMills": (0, 3_600_000), "registerNameServerPeriod": (10_000, 60_000),
            "channelExpiredTimeout": (1000, 86_400_000), "waitTimeMillsInSendQueue": (1, 3_600_000)}
 
 
-def _snake(name: str) -> str:
-    return "".join("_" + letter.lower() if letter.isupper() and at > 0 and not name[at - 1].isupper() else letter
-                   for at, letter in enumerate(name)).replace(".", "_")
-
-
-_BY_NAME = {name: name for name in DEFAULTS} | {_snake(name): name for name in DEFAULTS}
+_BY_NAME = {name: name for name in DEFAULTS} | {snake_name(name): name for name in DEFAULTS}
 _NAME = partial(re.fullmatch, r"[%|A-Za-z0-9_.-]{1,127}")
 
 
@@ -100,9 +93,7 @@ def _checked(name: str, value: object) -> Any:
             return number
     except ValueError as error:
         raise ConfigError(f"option {name} is {value!r}: {error}") from None
-    text = str(value).strip()
-    if text not in _CHOICES.get(name, (text,)):
-        raise ConfigError(f"option {name} is {value!r}: give {', '.join(_CHOICES[name])}")
+    text = text_of(name, value)
     if name in ("brokerName", "brokerClusterName") and not _NAME(text):
         raise ConfigError(f"option {name} is {value!r}: give 1 to 127 characters % | A-Z a-z 0-9 _ . -")
     return text

@@ -5,17 +5,21 @@ import logging
 import threading
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rmq_store.base.io.threads import start_thread
 from rmq_store.broker.codes import RETRY
 from rmq_store.broker.core import Core
+from rmq_store.broker.options import BrokerOptions
 from rmq_store.broker.topics import Topic, topic_problem
 from rmq_store.namesrv.routes import Broker as Entry
 from rmq_store.remoting.client import Client, address_text
 from rmq_store.remoting.frame import Frame
 
-__all__ = ["Registration", "advertised", "own_entry"]
+if TYPE_CHECKING:
+    import ssl
+
+__all__ = ["Registration", "advertised", "outgoing_tls", "own_entry"]
 
 REGISTER, UNREGISTER = 103, 104
 log = logging.getLogger("rmq_store.broker")
@@ -87,6 +91,18 @@ def own_entry(core: Core, listen: str) -> Callable[[Any], Entry]:
     return entry
 
 
+def outgoing_tls(options: BrokerOptions) -> "ssl.SSLContext | None":
+    """For connections to name servers and to a master's broker; None: they are plain. Raises ConfigError."""
+    if options["tls.enable"]:
+        from rmq_store.remoting.tls import client_context  # loads ssl
+
+        return client_context(options.table())
+    if any(options[f"tls.client.{name}"] for name in ("authServer", "trustCertPath", "certPath")):
+        log.warning("an option of tls.client. is set, and tls.enable is false: the broker connects to others without TLS; set "
+                    "tls.enable=true")
+    return None
+
+
 class Registration:
     """Tells real name servers of this broker, in one thread, on a connection to each that stays open."""
 
@@ -149,7 +165,7 @@ class Registration:
         """A server that does not answer is asked again in the next round; the log says so once."""
         try:
             if server not in self._clients:
-                self._clients[server] = Client(address_text(server), version=self._core.version)
+                self._clients[server] = Client(address_text(server), version=self._core.version, tls=self._core.tls)
             answer = self._clients[server].ask(code, *make())
             self._failed.discard(server)
             return answer

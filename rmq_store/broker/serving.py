@@ -17,7 +17,6 @@ from rmq_store.broker.clients import Clients
 from rmq_store.broker.codes import Code
 from rmq_store.broker.core import Core, Processors
 from rmq_store.broker.following import Following, check_role, own_id
-from rmq_store.broker.front import NativeFront
 from rmq_store.broker.heartbeats import Heartbeats
 from rmq_store.broker.holding import HeldPulls
 from rmq_store.broker.known import Known
@@ -27,7 +26,7 @@ from rmq_store.broker.options import BrokerOptions, split
 from rmq_store.broker.pulling import Pulling
 from rmq_store.broker.queries import Queries
 from rmq_store.broker.recalling import Recalling
-from rmq_store.broker.registration import WILDCARDS, Registration, advertised, own_entry
+from rmq_store.broker.registration import WILDCARDS, Registration, advertised, outgoing_tls, own_entry
 from rmq_store.broker.replies import Replies
 from rmq_store.broker.sending import Sending
 from rmq_store.broker.sending_back import SendingBack
@@ -38,6 +37,7 @@ from rmq_store.config import values
 from rmq_store.config.sources import read_config
 from rmq_store.errors import ArgumentIllegal, ConfigError
 from rmq_store.namesrv.routes import Routes
+from rmq_store.network.front import NativeFront
 from rmq_store.remoting.client import advertise_text, listen_address, listening, servers
 from rmq_store.remoting.frame import RESPONSE, Frame
 from rmq_store.store import MessageStore
@@ -45,7 +45,6 @@ from rmq_store.store import MessageStore
 if TYPE_CHECKING:
     from rmq_store.broker.exposing import Exposing
     from rmq_store.broker.figures import Figures
-    from rmq_store.broker.secure import Tls
 
 __all__ = ["Broker"]
 
@@ -76,7 +75,6 @@ class Broker:
     _routes: Routes | None = None
     _registration: Registration | None = None
     _exposing: "Exposing | None" = None
-    _tls: "Tls | None" = None
     _known: Known | None = None         # set while it opens
     _closed = False
     _closing: threading.Lock
@@ -177,22 +175,16 @@ class Broker:
 
     def _secure(self, path: str | bytes | os.PathLike[Any]) -> None:
         """Accounts and TLS, where they are asked for."""
-        options = self._core.options
+        core, options = self._core, self._core.options
         if options["aclEnable"]:
             from rmq_store.broker.access import Access  # few have accounts
 
             default = os.path.join(os.fsdecode(path), "config", "plain_acl.yml")
-            self._core.access = Access(options["aclFile"] or default, options["brokerClusterName"])
+            core.access = Access(options["aclFile"] or default, options["brokerClusterName"])
         elif options["aclFile"]:
             log.warning("option aclFile names accounts, and aclEnable is false: requests need no signature; set aclEnable=true")
-        if options["tls.server.mode"] != "disabled":
-            from rmq_store.broker.secure import Tls  # loads ssl
-
-            self._tls = Tls(options.table(), self._front.adopt)
-            self._front.tls(self._tls.take, only=options["tls.server.mode"] == "enforcing")
-        elif options["tls.server.certPath"]:
-            log.warning("option tls.server.certPath names a certificate, and tls.server.mode is disabled: connections are "
-                        "plain; set tls.server.mode=enforcing")
+        self._front.secure(options.table())
+        core.tls = outgoing_tls(options)
 
     def _listen_fast(self) -> None:
         """RocketMQ's second port, which answers all but pulls. A Java slave fetches the topics there."""
@@ -325,8 +317,6 @@ class Broker:
         if hasattr(self, "_sending"):
             self._sending.drain(core.store.options.close_timeout_ms / 1000)
         self._front.stop()
-        if self._tls is not None:
-            self._tls.stop()
         if self._known is not None:
             self._known.stop()
 

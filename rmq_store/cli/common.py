@@ -8,7 +8,7 @@ import math
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -71,9 +71,20 @@ def option_arguments(parser: argparse.ArgumentParser, json: bool = True, short: 
 def keywords(args: argparse.Namespace, arguments: Mapping[str, str] = MappingProxyType({})) -> dict[str, Any]:
     """The keywords for open out of -o, --profile and --config. arguments: what a user may take for an option, and the argument
     of the command that it is."""
-    arguments = {"path": "the directory", **arguments}
+    result = named(args.options, {"path": "the directory", **arguments})
+    for name in ("profile", "config"):
+        value = getattr(args, name)
+        if value is not None:
+            if name in result:
+                raise ConfigError(f"{name} is given twice: give it once")
+            result[name] = value
+    return result
+
+
+def named(options: Sequence[str], arguments: Mapping[str, str]) -> dict[str, Any]:
+    """What -o gives, by name."""
     result: dict[str, Any] = {}
-    for text in args.options:
+    for text in options:
         name, equals, value = text.partition("=")
         name = name.strip()
         if not equals or not name:
@@ -85,12 +96,6 @@ def keywords(args: argparse.Namespace, arguments: Mapping[str, str] = MappingPro
         if name in result:
             raise ConfigError(f"-o {name} is given twice: give it once")
         result[name] = value
-    for name in ("profile", "config"):
-        value = getattr(args, name)
-        if value is not None:
-            if name in result:
-                raise ConfigError(f"{name} is given twice: give it once")
-            result[name] = value
     return result
 
 

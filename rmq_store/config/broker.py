@@ -3,8 +3,17 @@
 They steer the broker around the store: its network, its clients, its threads, its topics. brokerIP1 and listenPort are not
 among them: together they are the store host that RocketMQ writes into every record (load.py).
 Source: fields of BrokerConfig, BrokerIdentity, NettyServerConfig, NettyClientConfig and AuthConfig (4.9.8, 5.3.3 and later);
-aclFile is this library's, and tls.* are system properties there.
+aclFile is this library's, and tls.* are system properties there. Those of TLS stand here with their defaults, as a broker and a
+name server have them.
 """
+from rmq_store.errors import ConfigError
+
+TLS_SERVER = {"tls.server.mode": "disabled", "tls.server.certPath": "", "tls.server.keyPath": "", "tls.server.keyPassword": "",
+              "tls.server.need.client.auth": "none", "tls.server.trustCertPath": ""}
+TLS_CLIENT = {"tls.enable": False, "tls.client.authServer": False, "tls.client.trustCertPath": "", "tls.client.certPath": "",
+              "tls.client.keyPath": "", "tls.client.keyPassword": ""}
+_CHOICES = {"tls.server.mode": ("disabled", "permissive", "enforcing"),
+            "tls.server.need.client.auth": ("none", "optional", "require")}
 
 _NAMES = """
     accountStatsEnable accountStatsPrintZeroValues ackMessageThreadPoolNums ackThreadPoolQueueCapacity aclCacheExpiredSecond
@@ -61,7 +70,8 @@ _NAMES = """
     socksProxyConfig splitMetadataSize splitRegistrationSize startAcceptSendRequestTimeStamp
     statefulAuthenticationCacheExpiredSecond statefulAuthenticationCacheMaxNum statefulAuthorizationCacheExpiredSecond
     statefulAuthorizationCacheMaxNum storeReplyMessageEnable subscriptionExpiredTimeout syncBrokerMemberGroupPeriod
-    syncControllerMetadataPeriod tls.server.certPath tls.server.keyPassword tls.server.keyPath
+    syncControllerMetadataPeriod tls.client.authServer tls.client.certPath tls.client.keyPassword tls.client.keyPath
+    tls.client.trustCertPath tls.enable tls.server.certPath tls.server.keyPassword tls.server.keyPath
     tls.server.mode tls.server.need.client.auth tls.server.trustCertPath traceOn traceTopicEnable
     transactionMetricFlushInterval transferMsgByHeap updateNameServerAddrPeriod useEpollNativeSelector usePIDColdCtrStrategy
     useServerSideResetOffset
@@ -76,6 +86,20 @@ _SNAKES = frozenset(name.replace(".", "").lower() for name in BROKER_ONLY)
 
 # Widely copied into configurations, and read by no RocketMQ: the directories always lie under the root.
 NEVER_READ = frozenset({"storePathConsumeQueue", "storePathIndex", "storeCheckpoint", "abortFile", "brokerConfigPaths"})
+
+
+def snake_name(name: str) -> str:
+    """RocketMQ's name as a keyword."""
+    return "".join("_" + letter.lower() if letter.isupper() and at > 0 and not name[at - 1].isupper() else letter
+                   for at, letter in enumerate(name)).replace(".", "_")
+
+
+def text_of(name: str, value: object) -> str:
+    """An option that is a text, and of which some have a choice. Raises ConfigError."""
+    text = str(value).strip()
+    if text not in _CHOICES.get(name, (text,)):
+        raise ConfigError(f"option {name} is {value!r}: give {', '.join(_CHOICES[name])}")
+    return text
 
 
 def is_broker_only(name: str) -> bool:

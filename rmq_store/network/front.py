@@ -1,48 +1,45 @@
-"""What carries requests to the processors: the interface of a front, and the native one (RocketMQ: NettyRemotingServer).
+"""What carries requests to the processors of a broker or a name server (RocketMQ: NettyRemotingServer).
 
 A front listens, reads frames, calls on_request(connection, frame) in a thread of its own, sends the answer that comes back, and
-calls on_close(connection) once for each connection that ended. The native one answers ordinary sends and pulls itself, by
-what `tell` says of topics and subscriptions; every other request takes this way.
+calls on_close(connection) once for each connection that ended. With a store it answers ordinary sends and pulls itself, by
+what `tell` tells of topics and subscriptions; every other request takes this way.
 """
-from collections.abc import Callable, Iterable
-from typing import Any, Protocol
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from rmq_store.base.io.threads import start_thread
 from rmq_store.network._front import Front as NetworkThread
 from rmq_store.remoting.client import address_text
 from rmq_store.remoting.frame import Frame
-from rmq_store.store import MessageStore
 
-__all__ = ["Front", "NativeFront"]
+if TYPE_CHECKING:
+    from rmq_store.network.secure import Tls
+    from rmq_store.store import MessageStore
+
+__all__ = ["NativeFront"]
 
 CONNECTIONS_MAX = 10_000
-
-
-class Front(Protocol):
-    """`address` is host:port. `serve` begins to serve and returns; `stop` closes every connection and waits for the end."""
-
-    address: str
-
-    def serve(self) -> None: ...
-    def stop(self) -> None: ...
+log = logging.getLogger("rmq_store.network")
 
 
 class NativeFront:
-    """One native thread for all listeners of a broker, its own and that of the embedded name server, and one Python thread for
-    what the native one passes on."""
+    """One native thread for all listeners of a server, and one Python thread for what the native one passes on. `address` is
+    HOST:PORT of the first."""
 
     def __init__(self, listen: tuple[str, int], on_request: Callable[[Any, Frame], Frame | None],
-                 on_close: Callable[[Any], None]) -> None:
-        """Listens at once; connections wait until `serve`. Raises OSError."""
-        self._network = NetworkThread(*listen, on_request, on_close, connections_max=CONNECTIONS_MAX)
+                 on_close: Callable[[Any], None], *, one_by_one: bool = False) -> None:
+        """Listens at once; connections wait until `serve`. one_by_one: see network._front.Front. Raises OSError."""
+        self._network = NetworkThread(*listen, on_request, on_close, connections_max=CONNECTIONS_MAX, one_by_one=one_by_one)
         self.address = address_text(self._network.address)
         self._thread: Any = None
+        self._tls: Tls | None = None
 
     def listen(self, listen: tuple[str, int], on_request: Callable[[Any, Frame], Frame | None]) -> str:
         """One address more. Before `serve`. Returns it. Raises OSError."""
         return address_text(self._network.listen(*listen, on_request))
 
-    def use(self, store: MessageStore, **facts: object) -> None:
+    def use(self, store: "MessageStore", **facts: object) -> None:
         """Before `serve`: ordinary sends and pulls on the first address are answered without Python."""
         self._network.use(store, **facts)
 
@@ -51,13 +48,16 @@ class NativeFront:
         """What the network thread may take as known from the next request on."""
         self._network.publish(topics, subscriptions)
 
-    def tls(self, on_tls: Callable[[int, bytes], object], *, only: bool) -> None:
-        """Before `serve`: who takes connections that begin with a TLS handshake. See network._front.Front.tls."""
-        self._network.tls(on_tls, only=only)
+    def secure(self, options: Mapping[str, Any]) -> None:
+        """Before `serve`: TLS on all listeners, as the options tls.server.* say. Raises ConfigError."""
+        if options["tls.server.mode"] != "disabled":
+            from rmq_store.network.secure import Tls  # loads ssl
 
-    def adopt(self, fd: int, origin: bytes) -> None:
-        """Serves a connection whose TLS another thread speaks. See network._front.Front.adopt."""
-        self._network.adopt(fd, origin)
+            self._tls = Tls(options, self._network.adopt)
+            self._network.tls(self._tls.take, only=options["tls.server.mode"] == "enforcing")
+        elif options["tls.server.certPath"]:
+            log.warning("option tls.server.certPath names a certificate, and tls.server.mode is disabled: connections are "
+                        "plain; set tls.server.mode=enforcing")
 
     def counts(self) -> dict[str, int]:
         """What the network thread has done."""
@@ -102,10 +102,16 @@ class NativeFront:
         self._network.trust(generation, connection)
 
     def serve(self) -> None:
-        self._thread = start_thread(self._network.serve, "rmq-broker-front")
+        """Raises OSError where no thread can start."""
+        self._network.start()
+        self._thread = start_thread(self._network.serve, "rmq-front")
 
     def stop(self) -> None:
-        self._network.stop()
-        if self._thread is not None:
-            self._thread.join()
-            self._thread = None
+        """Closes every connection, and waits for the end. Idempotent. Any thread."""
+        try:
+            self._network.stop()
+            if self._thread is not None:
+                self._thread.join()
+        finally:
+            if self._tls is not None:
+                self._tls.stop()

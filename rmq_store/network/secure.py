@@ -1,8 +1,8 @@
-"""TLS for the listeners of a broker (RocketMQ: TlsHelper, TlsSystemConfig, HandshakeHandler).
+"""TLS for the listeners of a broker or a name server (RocketMQ: HandshakeHandler).
 
 The network thread has no TLS. It gives a connection that begins with a handshake to `Tls.take`. One thread here speaks TLS with
 all such peers, and passes the bytes on through socket pairs, whose other ends the network thread serves as it does any peer. So
-plain connections pay nothing, and a broker without TLS loads nothing of this.
+plain connections pay nothing, and a server without TLS loads nothing of this.
 
 Nothing is buffered beyond one piece each way: a peer that does not read is not read. A peer is cut off if its handshake takes
 longer than HANDSHAKE_S, or if it takes nothing for STUCK_S; the network thread ends silent peers, as it does others.
@@ -22,6 +22,7 @@ from typing import Any
 
 from rmq_store.base.io.threads import start_thread
 from rmq_store.errors import ConfigError
+from rmq_store.remoting.tls import SERVER_FILES, server_context
 
 __all__ = ["Tls"]
 
@@ -31,10 +32,8 @@ CONNECTIONS_MAX = 5000
 HANDSHAKE_S = 10.0
 STUCK_S = 120.0             # without a byte that the peer takes
 LOOK_S = 1.0                # between two looks whether a certificate changed
-CLIENT_AUTH = {"none": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "require": ssl.CERT_REQUIRED}
-FILES = ("tls.server.certPath", "tls.server.keyPath", "tls.server.trustCertPath")
 WANTS: dict[int | None, int] = {ssl.SSL_ERROR_WANT_READ: select.EPOLLIN, ssl.SSL_ERROR_WANT_WRITE: select.EPOLLOUT}
-log = logging.getLogger("rmq_store.broker")
+log = logging.getLogger("rmq_store.network")
 _doors: "weakref.WeakSet[Tls]" = weakref.WeakSet()
 
 
@@ -57,7 +56,7 @@ class Tls:
     def __init__(self, options: Mapping[str, Any], adopt: Callable[[int, bytes], object]) -> None:
         """Raises ConfigError."""
         self._options, self._adopt = options, adopt
-        self._seen, self._context = self._files(), _context(options)
+        self._seen, self._context = self._files(), server_context(options)
         self._look_at = self._sweep_at = 0.0
         self._problem = ""
         self._new: deque[tuple[int, bytes]] = deque()
@@ -70,7 +69,12 @@ class Tls:
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._epoll.register(self._wake, select.EPOLLIN)
         _doors.add(self)
-        self._thread = start_thread(self._run, "rmq-broker-tls")
+        try:
+            self._thread = start_thread(self._run, "rmq-tls")
+        except BaseException:
+            self._epoll.close()
+            os.close(self._wake)
+            raise
 
     def take(self, fd: int, origin: bytes) -> None:
         with self._lock:
@@ -96,7 +100,7 @@ class Tls:
 
     def _files(self) -> list[tuple[int, int, int] | None]:
         found: list[tuple[int, int, int] | None] = []
-        for name in FILES:
+        for name in SERVER_FILES:
             try:
                 s = os.stat(self._options[name])
                 found.append((s.st_ino, s.st_size, s.st_mtime_ns))
@@ -112,8 +116,8 @@ class Tls:
             seen = self._files()
             if seen != self._seen:
                 try:
-                    self._context, self._seen, self._problem = _context(self._options), seen, ""
-                    log.info("the certificate of the broker was read again")
+                    self._context, self._seen, self._problem = server_context(self._options), seen, ""
+                    log.info("the certificate of the server was read again")
                 except ConfigError as error:
                     if str(error) != self._problem:
                         self._problem = str(error)
@@ -300,32 +304,6 @@ class Tls:
                     os.close(sock.detach())
         while self._new:
             os.close(self._new.popleft()[0])
-
-
-def _context(options: Mapping[str, Any]) -> ssl.SSLContext:
-    """Raises ConfigError."""
-    certificate, key, trust = (str(options[name]) for name in FILES)
-    auth = CLIENT_AUTH[options["tls.server.need.client.auth"]]
-    if not certificate or not key:
-        raise ConfigError("tls.server.mode is on: give tls.server.certPath and tls.server.keyPath, PEM files of a certificate "
-                          "and its key")
-    if auth is not ssl.CERT_NONE and not trust:
-        raise ConfigError("tls.server.need.client.auth is on: give tls.server.trustCertPath, a PEM file of those who sign the "
-                          "certificates of clients")
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.verify_mode = auth
-    password = str(options["tls.server.keyPassword"])
-    where = certificate
-    try:
-        # Without an answer OpenSSL would ask at the terminal.
-        context.load_cert_chain(certificate, key, password=lambda: password)
-        if trust:
-            where = trust
-            context.load_verify_locations(trust)
-    except (OSError, ValueError) as error:      # ssl.SSLError is an OSError
-        raise ConfigError(f"the certificate {where} or its key cannot be used: {error}") from None
-    return context
 
 
 def _in_child() -> None:

@@ -7,16 +7,21 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
 
 from rmq_store.config.values import ip_bytes
 from rmq_store.errors import ConfigError
 from rmq_store.remoting.frame import RESPONSE, BadFrame, Frame, decode, encode, frame_size
 
+if TYPE_CHECKING:
+    import ssl
+
 __all__ = ["Client", "NoAnswer", "address_text", "advertise_text", "listen_address", "listening", "servers", "split_address"]
 
 TIMEOUT_S = 3.0
 READ = 1 << 16
+CUT = "the connection was closed here"
 
 
 class NoAnswer(OSError):
@@ -44,26 +49,36 @@ def address_text(address: tuple[str, int]) -> str:
 class Client:
     """Connects when it is first asked, and again after a failure. One thread asks; any thread may call `cut` and `close`."""
 
-    def __init__(self, address: str, *, timeout_s: float = TIMEOUT_S, version: int = 479) -> None:
-        """address: HOST:PORT. timeout_s: of the connection, and of each answer as a whole. Raises ValueError."""
-        self.address, self._timeout_s, self._version = address, timeout_s, version
+    def __init__(self, address: str, *, timeout_s: float = TIMEOUT_S, version: int = 479,
+                 tls: "ssl.SSLContext | None" = None) -> None:
+        """address: HOST:PORT. timeout_s: of the connection, of its TLS handshake, and of each answer as a whole. tls: None for
+        a plain connection. Raises ValueError."""
+        self.address, self._timeout_s, self._version, self._tls = address, timeout_s, version, tls
         self._host, self._port = split_address(address)
         self._opaque = itertools.count(1)
         self._lock = threading.Lock()
         self._socket: socket.socket | None = None
-        self._closed = False
+        self._asks = self._spoilt = self._closed = False        # spoilt: the connection ends when nobody asks on it
 
     def ask(self, code: int, ext: dict[str, str] | None = None, body: bytes = b"") -> Frame:
         """The answer with code 0. Raises NoAnswer for another one, and OSError. After an OSError that is no NoAnswer the next
         question begins with a new connection."""
         request = Frame(code, next(self._opaque), ext or {}, body, language="JAVA", version=self._version)
+        with self._lock:
+            self._asks = True
         try:
             answer = self._exchange(encode(request), request.opaque)
-        except (OSError, BadFrame) as error:
-            self.cut()
+        except BaseException as error:
+            self._spoilt = True
             if isinstance(error, BadFrame):
                 raise OSError(f"it sends no frames of RocketMQ: {error}") from None
+            if isinstance(error, ValueError):       # cut() came between two steps of TLS
+                raise OSError(CUT) from None
             raise
+        finally:
+            with self._lock:
+                self._asks = False
+                self._let_go()
         if answer.code != 0:
             raise NoAnswer(code, answer.code, answer.remark)
         return answer
@@ -72,12 +87,34 @@ class Client:
         if self._socket is not None:
             return self._socket
         made = socket.create_connection((self._host, self._port), timeout=self._timeout_s)
+        secret = None
+        if self._tls is not None:
+            made = secret = self._tls.wrap_socket(made, do_handshake_on_connect=False)
         with self._lock:
-            if not self._closed:
-                self._socket = made
-                return made
-        made.close()
-        raise OSError("the connection was closed here")
+            self._socket = made
+            if self._closed or self._spoilt:
+                raise OSError(CUT)
+        if secret is not None:
+            self._shake_hands(secret)
+        return made
+
+    def _shake_hands(self, sock: "ssl.SSLSocket") -> None:
+        try:
+            sock.do_handshake()         # the timeout of the socket is that of the whole
+        except TimeoutError:
+            raise TimeoutError(f"it has not finished the TLS handshake within {self._timeout_s:g} s") from None
+        except OSError as error:
+            wrong = getattr(error, "verify_message", "")
+            raise OSError(f"the TLS handshake failed: {wrong}: tls.client.trustCertPath has to name who signed its certificate"
+                          if wrong else f"the TLS handshake failed: {getattr(error, 'reason', None) or error}: does it serve "
+                          "TLS there?") from None
+
+    def _ended(self, error: OSError | None) -> OSError:
+        """What the end of a connection, with or without an error, most likely means."""
+        said = "it closed the connection" if error is None else str(error)
+        if self._tls is None:
+            return OSError(f"{said}; if it takes nothing but TLS, see tls.enable in docs/broker.md")
+        return OSError(f"{said}; if it asks for a certificate, give tls.client.certPath and tls.client.keyPath")
 
     def _exchange(self, request: bytes, opaque: int) -> Frame:
         sock = self._connected()
@@ -97,27 +134,37 @@ class Client:
             if left <= 0:
                 raise TimeoutError(f"it has not answered within {self._timeout_s:g} s")
             sock.settimeout(left)
-            more = sock.recv(READ)
+            try:
+                more = sock.recv(READ)
+            except TimeoutError:
+                continue
+            except OSError as error:
+                raise self._ended(error) from None
             if not more:
-                raise OSError("it closed the connection")
+                raise self._ended(None)
             data += more
 
     def cut(self) -> None:
         """Ends the connection; whoever waits for an answer meets an OSError."""
         with self._lock:
-            sock, self._socket = self._socket, None
-        if sock is not None:
-            try:
-                sock.shutdown(socket.SHUT_RDWR)
-            except OSError:             # it has ended
-                pass
-            sock.close()
+            self._spoilt = True
+            if self._asks and self._socket is not None:     # whoever asks closes it: TLS goes on reading from a number
+                with suppress(OSError):
+                    socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
+            self._let_go()
 
     def close(self) -> None:
         """Ends the connection for good."""
-        with self._lock:
-            self._closed = True
+        self._closed = True
         self.cut()
+
+    def _let_go(self) -> None:
+        """Under the lock."""
+        if self._asks or not (self._spoilt or self._closed):
+            return
+        sock, self._socket, self._spoilt = self._socket, None, False
+        if sock is not None:
+            sock.close()
 
 
 # ---- addresses in options, whose errors name the option and the cure

@@ -13,7 +13,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rmq_store.base.io.files import ControlFiles
 from rmq_store.base.io.threads import start_thread
@@ -23,6 +23,9 @@ from rmq_store.events import Event, emit
 from rmq_store.remoting.client import Client, NoAnswer
 from rmq_store.services.consumer.config_file import ConfigFile
 from rmq_store.services.timer.service import CHECK, copy_check
+
+if TYPE_CHECKING:
+    import ssl
 
 __all__ = ["Metadata"]
 
@@ -42,9 +45,10 @@ class Metadata:
     """Copies from `master` (HOST:PORT of its broker) every `interval_ms`, until stop(). Holds the store weakly. Any thread."""
 
     def __init__(self, store: Any, files: ControlFiles, master: str, interval_ms: int,
-                 begin: Callable[[], object] = lambda: None) -> None:
+                 begin: Callable[[], object] = lambda: None, tls: "ssl.SSLContext | None" = None) -> None:
         """begin: called once, in the thread of this object, when topics were copied or could not be: the messages of a topic
-        that come before its entry would get queues of the usual type. Raises ValueError for an address that is none."""
+        that come before its entry would get queues of the usual type. tls: None for a plain connection. Raises ValueError for
+        an address that is none."""
         self._begin = begin
         version = 479 if store.options.compat == "5.x" else 409
         self.master = master
@@ -53,7 +57,7 @@ class Metadata:
         self._delays = ConfigFile(files, store.path, "delayOffset.json")
         self._modes = ConfigFile(files, store.path, "messageRequestMode.json")
         self._metrics = ConfigFile(files, store.path, "timermetrics")
-        self._client = Client(master, version=version)
+        self._client = Client(master, version=version, tls=tls)
         self._writing = threading.Lock()        # held while files change: stop() waits for that, and for no peer
         self._wake, self._ended = threading.Event(), threading.Event()
         self._stopped = self._said_fine = False

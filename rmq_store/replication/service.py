@@ -24,6 +24,8 @@ from rmq_store.replication.anew import QueuesAnew
 from rmq_store.replication.mark import Mark, refuse_as_slave, write_mark
 
 if TYPE_CHECKING:
+    import ssl
+
     from rmq_store.access.waiting._wait import StoreWait
     from rmq_store.replication.metadata import Metadata
 
@@ -118,10 +120,11 @@ class Replication:
             if not later:
                 self.follow(store, options, files, options.ha_master, options.ha_master_broker)
 
-    def follow(self, store: "StoreWait", options: Options, files: ControlFiles, master: str, broker: str | None) -> None:
-        """A slave follows this master from now on, and copies the metadata of its broker, if that is known. The directory is
-        marked as a slave's first. Where the addresses are those of before, nothing changes. Raises OSError, ValueError,
-        StoreClosed, NotASlave, CorruptionError."""
+    def follow(self, store: "StoreWait", options: Options, files: ControlFiles, master: str, broker: str | None,
+               tls: "ssl.SSLContext | None" = None) -> None:
+        """A slave follows this master from now on, and copies the metadata of its broker, if that is known; tls: not over a
+        plain connection. The directory is marked as a slave's first. Where the addresses are those of before, nothing changes.
+        Raises OSError, ValueError, StoreClosed, NotASlave, CorruptionError."""
         known = Mark("slave", _address(master), _address(broker) if broker is not None else "", 0)
         with self._following:
             if self._stopped:
@@ -141,7 +144,7 @@ class Replication:
                     self.metadata.stop()
                     self.metadata = None
                 begin = partial(self._follow, weakref.ref(store), options) if first else lambda: None
-                self.metadata = Metadata(store, files, broker, options.ha_metadata_interval_ms, begin)
+                self.metadata = Metadata(store, files, broker, options.ha_metadata_interval_ms, begin, tls)
 
     def _follow(self, reference: "weakref.ref[StoreWait]", options: Options) -> None:
         """What follow() left to the thread that copies topics."""

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rmq_store import Broker, errors
-from rmq_store.broker import secure
+from rmq_store.network import secure
 from tests.broker.peer import TIMEOUT_S, Peer
 from tests.forks import fork
 from tests.soon import until
@@ -103,7 +103,7 @@ def test_clients_show_certificates(tmp_path):
 
 
 def test_what_is_no_tls_and_who_says_nothing_costs_its_own_connection(broker, monkeypatch):
-    door = broker._tls
+    door = broker._front._tls
     host, port = broker.address.rsplit(":", 1)
     with socket.create_connection((host, int(port)), timeout=TIMEOUT_S) as bad:
         bad.sendall(b"\x16\x03\x01 this is no handshake" + bytes(10_000))
@@ -172,7 +172,7 @@ def test_byte_by_byte(broker):
 
 def test_a_new_certificate_is_taken_without_a_restart(tmp_path, caplog, monkeypatch):
     monkeypatch.setattr(secure, "LOOK_S", 0.0)
-    caplog.set_level(logging.INFO, "rmq_store.broker")
+    caplog.set_level(logging.INFO, "rmq_store.network")
     for name in ("server.pem", "server.key"):
         shutil.copy(HERE / name, tmp_path / name)
     paths = {"tls.server.certPath": str(tmp_path / "server.pem"), "tls.server.keyPath": str(tmp_path / "server.key")}
@@ -223,7 +223,7 @@ def test_a_fork_does_not_keep_connections(tmp_path):
             os.read(read, 1)
             os._exit(0)
         try:
-            broker._tls.stop()
+            broker._front._tls.stop()
             assert peer.sock.recv(1) == b""         # else the child's copy would keep it open
         finally:
             os.close(write)
@@ -238,4 +238,4 @@ def test_the_end_answers_what_came(tmp_path):
         broker.close()
         with pytest.raises((EOFError, OSError)):
             peer.put()
-    assert broker._tls._count == 0
+    assert broker._front._tls._count == 0

@@ -7,7 +7,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).parents[2]
 # Programs of their own, and what only stands behind an extra or an option that names files.
-OTHERS = ("cli", "bench", "broker", "spark", "pytest_plugin.py", "metrics.py")
+OTHERS = ("cli", "bench", "broker", "network", "namesrv", "spark", "pytest_plugin.py", "metrics.py")
 
 AFTERWARDS = """
 import sys

@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from rmq_store import Broker, MessageStore, promote
+from rmq_store import Broker, MessageStore, NameServer, promote
 from rmq_store.config.upstream_json import parse_json
 from tests.broker.peer import Peer
+from tests.broker.test_tls import SERVER, TlsPeer
+from tests.broker.test_tls_outgoing import CHECKED
 from tests.interop.jvm import wait_listens
 from tests.interop.test_frames import free_ports
 from tests.interop.test_moving_broker import TOOLS, Clients, our, started
@@ -166,3 +168,28 @@ def test_files_of_a_promoted_slave_are_a_real_brokers(tmp_path):
         assert b"one" in answer.body
         assert peer.put("T", b"two").code == 0
     assert Path(tmp_path / "s/config/replica.json").exists()
+
+
+@pytest.mark.parametrize("version", ["4.9.8", "5.3.3"])
+def test_a_pair_over_tls(tmp_path, version, monkeypatch):
+    """A real master and our slave register at our name server, and the slave copies topics. All three take nothing but TLS."""
+    port, slave_port = free_ports(2)
+    log = tmp_path / "log"
+    log.touch()
+    certified = {"tls.server.mode": "enforcing"} | SERVER
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", " ".join(f"-D{name}={value}" for name, value in {
+        **certified, "tls.test.mode.enable": "false"}.items()))
+    with NameServer.open(**certified) as names, java(
+            version, tmp_path / "m", port, log, f"namesrvAddr={names.address}", "brokerName=broker-a", "useTLS=true"
+            ), Broker.open(tmp_path / "s", listen=f"127.0.0.1:{slave_port}", namesrv=names.address, namesrv_listen=None,
+            brokerRole="SLAVE", brokerId=1, segment_size_bytes=SIZE, compat="4.9" if version.startswith("4.") else "5.x",
+            profile="test", ha_metadata_interval_ms=500, **certified, **CHECKED) as s:
+        until(lambda: s.store.replication().copied_ms is not None, LOOKS)
+        assert s.store.replication().broker == f"127.0.0.1:{port}"
+        with TlsPeer(names.address) as peer:
+            addresses = json.loads(peer.ask(106).body)["brokerAddrTable"]["broker-a"]["brokerAddrs"]
+            assert addresses == {"0": f"127.0.0.1:{port}", "1": s.address}
+        with TlsPeer(f"127.0.0.1:{port}") as real:
+            assert real.put("Secret").code == 0
+        until(lambda: s.store.max_offset("Secret", 0) == 1, LOOKS)
+        until(lambda: s.store.topic_table.get("Secret") is not None, LOOKS)

@@ -1,22 +1,20 @@
 """The name server over sockets: a broker registers, clients ask, bad peers are cut off; and the command as a process."""
-import errno
+import gc
 import json
 import os
 import select
 import signal
-import socket
 import subprocess
 import sys
 import threading
-import time
 import zlib
 
 import pytest
 
-from rmq_store.namesrv.routes import Routes
-from rmq_store.remoting import loop as loops
-from rmq_store.remoting.frame import BINARY, Frame, encode
-from rmq_store.remoting.loop import Loop
+from rmq_store import NameServer
+from rmq_store.errors import ArgumentIllegal, ConfigError
+from rmq_store.network import front
+from rmq_store.remoting.frame import BINARY, RESPONSE, Frame, encode
 from tests.broker.peer import Frames
 
 TOPIC = {"order": False, "perm": 6, "readQueueNums": 4, "writeQueueNums": 8, "topicFilterType": "SINGLE_TAG", "topicName": "T",
@@ -26,19 +24,13 @@ VERSION = {"counter": 1, "timestamp": 5}
 
 @pytest.fixture
 def server():
-    routes = Routes()
-    loop = Loop("127.0.0.1", 0, routes.answer, routes.gone)
-    thread = threading.Thread(target=loop.serve)
-    thread.start()
-    yield loop
-    loop.stop()
-    thread.join(10)
-    assert not thread.is_alive()
+    with NameServer.open() as server:
+        yield server
 
 
 class Peer(Frames):
     def __init__(self, address):
-        super().__init__(*address)
+        super().__init__(*address.split(":"))
 
     def ask(self, code, body=b"", **ext):
         self.sock.sendall(encode(Frame(code, code + 1, ext, body)))
@@ -140,25 +132,6 @@ def test_a_bad_peer_loses_only_its_connection(server, start):
         assert good.ask(206).code == 0
 
 
-def test_unfinished_frames_of_all_have_one_bound(server, monkeypatch):
-    monkeypatch.setattr(loops, "BUFFERED_MAX", 1 << 16)
-    with Peer(server.address) as bad, Peer(server.address) as good:
-        with pytest.raises((EOFError, OSError)):
-            bad.sock.sendall((1 << 20).to_bytes(4, "big") + b"\0\0\0\x10" + bytes(1 << 19))
-            bad.exactly(1)
-        assert good.ask(206).code == 0
-
-
-def test_silence_and_too_many_connections(server, monkeypatch):
-    with Peer(server.address) as first:
-        first.ask(206)
-        monkeypatch.setattr(loops, "CONNECTIONS_MAX", 1)
-        with Peer(server.address) as second:
-            assert second.sock.recv(1) == b""
-        monkeypatch.setattr(loops, "IDLE_S", 0.0)
-        assert first.sock.recv(1) == b""
-
-
 def test_the_command(tmp_path):
     process = subprocess.Popen([sys.executable, "-m", "rmq_store", "namesrv", "--listen", "127.0.0.1:0", "--ready-file",
                                 str(tmp_path / "ready")], stdout=subprocess.PIPE, text=True, env=dict(os.environ))
@@ -167,8 +140,7 @@ def test_the_command(tmp_path):
         said = process.stdout.readline()
         address = json.loads((tmp_path / "ready").read_text())["namesrv"]
         assert said == f"namesrv listens on {address}\n"
-        host, port = address.split(":")
-        with Peer((host, int(port))) as peer:
+        with Peer(address) as peer:
             assert peer.ask(206).code == 0
             process.send_signal(signal.SIGTERM)
             assert process.wait(60) == 0
@@ -178,22 +150,60 @@ def test_the_command(tmp_path):
         process.stdout.close()
 
 
-def test_a_process_without_descriptors_pauses_and_takes_connections_again(monkeypatch):
-    """The listener stays ready while nothing is accepted: it has to leave the selector, or the thread spins."""
-    def full(self):
-        raise OSError(errno.EMFILE, "Too many open files")
+def test_answers_of_peers_are_nobodys(server):
+    with Peer(server.address) as peer:
+        peer.sock.sendall(encode(Frame(206, 1, flag=RESPONSE)) + encode(Frame(206, 2)))
+        assert peer.read().opaque == 2
 
-    loop = Loop("127.0.0.1", 0, Routes().answer, lambda connection: None)
-    with monkeypatch.context() as patch:
-        patch.setattr(socket.socket, "accept", full)
-        listener = loop._listeners[0]
-        loop._accept(listener, Routes().answer)
-    assert listener not in {key.fileobj for key in loop._selector.get_map().values()}
-    loop._sweep(time.monotonic() + 2 * loops.PAUSE_S)
-    thread = threading.Thread(target=loop.serve)
-    thread.start()
-    with Peer(loop.address) as peer:
-        assert peer.ask(206).code == 0
-    loop.stop()
-    thread.join(10)
-    assert not thread.is_alive()
+
+@pytest.mark.parametrize(("given", "says"), [
+    ({"brokerName": "b"}, "option brokerName is none of a name server"), ({"flush_mode": "sync"}, "option flush_mode is none"),
+    ({"tls.server.mode": "on"}, "give disabled, permissive, enforcing"),
+    ({"tls_server_mode": "enforcing"}, "give tls.server.certPath"), ({"listen": "9876"}, "give HOST:PORT")])
+def test_options_of_a_name_server(given, says):
+    with pytest.raises(ConfigError, match=says):
+        NameServer.open(**given)
+
+
+def test_a_name_server_is_opened_and_closed(server):
+    with pytest.raises(ArgumentIllegal, match="is not made by a call"):
+        NameServer("127.0.0.1:0")
+    with pytest.raises(OSError, match="another process listens there"):
+        NameServer.open(server.address)
+    assert server.address in repr(server)
+    threads = [threading.Thread(target=server.close) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    server.close()
+    for thread in threads:
+        thread.join()
+    with pytest.raises(OSError):
+        Peer(server.address)
+
+
+def test_what_it_had_goes_with_it():
+    """Descriptors and threads, without the help of the collector of cycles."""
+    before = len(os.listdir("/proc/self/fd"))
+    gc.disable()
+    try:
+        server = NameServer.open()
+        with Peer(server.address) as peer:
+            peer.register()
+            server.close()
+        del server
+        assert len(os.listdir("/proc/self/fd")) == before
+    finally:
+        gc.enable()
+
+
+def test_a_thread_that_cannot_start_ends_the_open(monkeypatch):
+    monkeypatch.setattr(front, "start_thread", failing)
+    before = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(OSError, match="no more threads"):
+        NameServer.open()
+    gc.collect()
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def failing(*_):
+    raise OSError("no more threads")

@@ -3,7 +3,6 @@ import json
 import signal
 import subprocess
 import sys
-import threading
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -14,8 +13,8 @@ from rmq_store import Broker, MessageStore, promote
 from rmq_store.config.upstream_json import parse_json
 from rmq_store.errors import StoreIsSlave
 from rmq_store.events import Event
+from rmq_store.network.front import NativeFront
 from rmq_store.remoting.frame import Frame
-from rmq_store.remoting.loop import Loop
 from rmq_store.upkeep.promoting.delays import delivered
 from tests.broker.peer import Peer
 from tests.replication.pairs import SMALL, caught_up, joined
@@ -246,17 +245,15 @@ class Odd:
 
     def __init__(self, answers: dict[int, tuple[int, bytes]]) -> None:
         self.answers, self.asked = answers, []
-        self.loop = Loop("127.0.0.1", 0, self.answer, lambda connection: None)
-        self.address = f"127.0.0.1:{self.loop.address[1]}"
-        self.thread = threading.Thread(target=self.loop.serve)
+        self.front = NativeFront(("127.0.0.1", 0), self.answer, lambda connection: None)
+        self.address = self.front.address
 
     def __enter__(self) -> "Odd":
-        self.thread.start()
+        self.front.serve()
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self.loop.stop()
-        self.thread.join()
+        self.front.stop()
 
     def answer(self, connection: object, frame: Frame) -> Frame:
         self.asked.append(frame.code)

@@ -8,10 +8,8 @@ from typing import Any
 
 import pytest
 
-from rmq_store import Broker, MessageStore, promote
+from rmq_store import Broker, MessageStore, NameServer, promote
 from rmq_store.errors import ConfigError, ServiceNotAvailable, StoreStateError
-from rmq_store.namesrv.routes import Routes
-from rmq_store.remoting.loop import Loop
 from rmq_store.replication import metadata, service
 from rmq_store.replication.mark import read_mark
 from tests.broker.peer import Peer
@@ -150,27 +148,9 @@ def test_a_master_suggests_nobody_without_slave_reads(pair: tuple[Broker, Broker
         assert pull(peer, maxMsgNums=1)[:2] == (0, "0")
 
 
-class Names:
-    """A name server that outlives a master."""
-
-    def __init__(self) -> None:
-        routes = Routes()
-        self.loop = Loop("127.0.0.1", 0, routes.answer, routes.gone)
-        self.address = f"127.0.0.1:{self.loop.address[1]}"
-        self.thread = threading.Thread(target=self.loop.serve)
-
-    def __enter__(self) -> "Names":
-        self.thread.start()
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.loop.stop()
-        self.thread.join()
-
-
 def test_a_slave_that_is_there_before_its_master(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """It asks the name server again, and not with its next registration only."""
-    with Names() as names, slave_broker(tmp_path / "s", names.address, registerNameServerPeriod=60_000) as s:
+    with NameServer.open() as names, slave_broker(tmp_path / "s", names.address, registerNameServerPeriod=60_000) as s:
         until(lambda: "knows no master of broker-a" in caplog.text, 30_000)
         with leader(tmp_path / "m", namesrv=names.address, namesrv_listen=None) as m:
             until(lambda: s.store.replication().state == "follows", 30_000)
@@ -178,7 +158,7 @@ def test_a_slave_that_is_there_before_its_master(tmp_path: Path, caplog: pytest.
 
 
 def test_consumers_find_a_slave_whose_master_is_gone(tmp_path: Path) -> None:
-    with Names() as names:
+    with NameServer.open() as names:
         with leader(tmp_path / "m", namesrv=names.address, namesrv_listen=None) as m, Peer(m.address) as peer:
             until(lambda: asks(names, 106)["brokerAddrTable"] != {}, 20_000)
             s = slave_broker(tmp_path / "s", names.address, slaveReadEnable=True)
@@ -197,7 +177,7 @@ def test_consumers_find_a_slave_whose_master_is_gone(tmp_path: Path) -> None:
 
 def test_another_slave_follows_the_promoted_one(tmp_path: Path) -> None:
     """It learns the new addresses from the name server, and its log goes on."""
-    with Names() as names:
+    with NameServer.open() as names:
         given = {"namesrv": names.address, "namesrv_listen": None}
         with leader(tmp_path / "m", **given) as m, Peer(m.address) as peer:
             first = follower(tmp_path / "first", m)
@@ -222,7 +202,23 @@ def test_another_slave_follows_the_promoted_one(tmp_path: Path) -> None:
             assert read_mark(second.store.path).master == m.store.replication().address
 
 
-def asks(names: Names, code: int, **ext: object) -> dict:
+def test_a_slave_of_a_master_with_accounts(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """It signs nothing, as RocketMQ's own, so its address has to be one that needs no signature."""
+    pytest.importorskip("yaml")
+    accounts = tmp_path / "plain_acl.yml"
+    accounts.write_text("accounts:\n  - {accessKey: somebody, secretKey: something}\n")
+    with leader(tmp_path / "m", aclEnable=True, aclFile=str(accounts)) as m, slave_broker(
+            tmp_path / "s", m.namesrv_address) as s:
+        joined(m.store)
+        m.store.topic_table.set("T", readQueueNums=3)
+        until(lambda: "answers request 21 with code 1" in caplog.text, 20_000)
+        assert s.store.topic_table.get("T") is None
+        accounts.write_text("globalWhiteRemoteAddresses: [127.0.0.1]\n" + accounts.read_text())
+        copied(s.store)
+        assert s.store.topic_table.get("T")["readQueueNums"] == 3
+
+
+def asks(names: NameServer, code: int, **ext: object) -> dict:
     with Peer(names.address) as peer:
         return json.loads(peer.ask(code, **ext).body)
 
