@@ -43,6 +43,7 @@ from rmq_store.bench.runner import scratch, settle
 WINDOW = 512
 HEAD = 12               # bytes before the log's in a frame of replication
 COUNTED = 0.2           # a JVM compiles during the first part of a catch-up, so no side's counts
+OFTEN = {("catch_up", OURS): 3, ("catch_up_puts", OURS): 3}     # in a repetition: short, and of two cores three are wanted
 ROUND, PAUSE_S = 5000, 0.05
 MIB_MAX = 900           # in one file of the log
 WINDOW_MIB = 2000       # of page cache that a second of `window` fills on both sides together
@@ -269,14 +270,15 @@ def main(argv: list[str] | None = None) -> None:
     with scratch(args.dir) as base:
         works = {key: work for key, work in _works(base, args).items()
                  if (not args.only or key[0] in args.only.split(",")) and (key[1] not in REAL or not args.no_real)}
+        turns = [key for key in works for _ in range(1 if args.quick else OFTEN.get(key, 1))]
         for _ in range(args.reps):
-            for key, work in works.items():
+            for key in turns:
                 if key in missing:
                     continue
                 if not args.quick:
                     settle(2)
                 try:
-                    found = repeated(work, again=not args.quick)
+                    found = repeated(works[key], again=not args.quick)
                 except NotHere as why:
                     missing[key] = str(why)
                     continue
