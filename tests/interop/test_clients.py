@@ -63,6 +63,12 @@ def scenarios(version, address, *names):
     assert [(one["scenario"], one["ok"], one["said"]) for one in said] == [(name, True, "") for name in names], errors[-4000:]
 
 
+@pytest.mark.parametrize("version", ["4.9.8", "5.3.3"])
+def test_java_clients_send_and_push(served, version):
+    """What CI has of the next test."""
+    scenarios(version, served["namesrv"], "push")
+
+
 @pytest.mark.slow           # two JVMs, of half a minute each
 @pytest.mark.parametrize("version", ["4.9.8", "5.3.3"])
 def test_java_clients_send_and_consume(served, version):
