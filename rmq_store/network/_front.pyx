@@ -228,6 +228,7 @@ cdef class Front:
                     rmq_net_stop(self.net)
                     if self.service != NULL:
                         service_stop(self.service)
+        self._on_tls = None         # which adopts, and so holds this front
 
     def _detach(self):
         """The store closes: what it has is about to go."""
@@ -382,9 +383,10 @@ cdef class Front:
             _log.exception("looking at the accounts failed")
 
     def _give(self, fd, origin):
+        on_tls = self._on_tls
         try:
-            if not rmq_net_stopped(self.net):
-                self._on_tls(fd, origin)
+            if on_tls is not None and not rmq_net_stopped(self.net):
+                on_tls(fd, origin)
                 return
         except Exception:
             _log.exception("a TLS connection failed")
@@ -439,6 +441,7 @@ cdef class Front:
 
     def _forked(self):
         # The thread and its locks did not come along; the sockets did, and a peer must see them closed by its parent.
+        self._stopping = threading.Lock()       # a thread of the parent may have had it
         if self.net != NULL:
             rmq_net_child(self.net)
             self.net = NULL

@@ -297,7 +297,9 @@ class Tls:
                 sock.close()
 
     def _forked(self) -> None:
-        """The thread did not come along; the sockets did, and a peer must see them closed by its parent."""
+        """The thread and its lock did not come along; the sockets did, and a peer must see them closed by its parent."""
+        self._lock = threading.Lock()
+        self._ended = True
         for pipe in {*self._pipes.values()}:
             for sock in (pipe.peer, pipe.inner):
                 if sock is not None and sock.fileno() >= 0:

@@ -24,6 +24,10 @@ READ = 1 << 16
 CUT = "the connection was closed here"
 
 
+class _Kept(OSError):
+    """A connection that was kept for the next question had ended."""
+
+
 class NoAnswer(OSError):
     """The server answered with another code than success. `code` is RocketMQ's."""
 
@@ -62,26 +66,36 @@ class Client:
 
     def ask(self, code: int, ext: dict[str, str] | None = None, body: bytes = b"") -> Frame:
         """The answer with code 0. Raises NoAnswer for another one, and OSError. After an OSError that is no NoAnswer the next
-        question begins with a new connection."""
+        question begins with a new connection. A question that meets the end of a connection which was kept is asked once more:
+        it may have come there twice."""
         request = Frame(code, next(self._opaque), ext or {}, body, language="JAVA", version=self._version)
-        with self._lock:
-            self._asks = True
         try:
-            answer = self._exchange(encode(request), request.opaque)
+            answer = self._asked(request)
+        except _Kept:               # it ended while nobody asked: the server was begun anew, or ends what is silent
+            answer = self._asked(request)
+        if answer.code != 0:
+            raise NoAnswer(code, answer.code, answer.remark)
+        return answer
+
+    def _asked(self, request: Frame) -> Frame:
+        """The answer, whatever its code. Raises OSError."""
+        with self._lock:
+            self._asks, kept = True, self._socket is not None
+        try:
+            return self._exchange(encode(request), request.opaque)
         except BaseException as error:
-            self._spoilt = True
+            cut, self._spoilt = self._spoilt or self._closed, True
             if isinstance(error, BadFrame):
                 raise OSError(f"it sends no frames of RocketMQ: {error}") from None
-            if isinstance(error, ValueError):       # cut() came between two steps of TLS
+            if cut or isinstance(error, ValueError):        # the latter: between two steps of TLS
                 raise OSError(CUT) from None
+            if kept and isinstance(error, ConnectionError):
+                raise _Kept from None
             raise
         finally:
             with self._lock:
                 self._asks = False
                 self._let_go()
-        if answer.code != 0:
-            raise NoAnswer(code, answer.code, answer.remark)
-        return answer
 
     def _connected(self) -> socket.socket:
         if self._socket is not None:
@@ -109,18 +123,23 @@ class Client:
                           if wrong else f"the TLS handshake failed: {getattr(error, 'reason', None) or error}: does it serve "
                           "TLS there?") from None
 
-    def _ended(self, error: OSError | None) -> OSError:
+    def _ended(self, error: OSError | None) -> ConnectionError:
         """What the end of a connection, with or without an error, most likely means."""
         said = "it closed the connection" if error is None else str(error)
         if self._tls is None:
-            return OSError(f"{said}; if it takes nothing but TLS, see tls.enable in docs/broker.md")
-        return OSError(f"{said}; if it asks for a certificate, give tls.client.certPath and tls.client.keyPath")
+            return ConnectionError(f"{said}; if it takes nothing but TLS, see tls.enable in docs/broker.md")
+        return ConnectionError(f"{said}; if it asks for a certificate, give tls.client.certPath and tls.client.keyPath")
 
     def _exchange(self, request: bytes, opaque: int) -> Frame:
         sock = self._connected()
         deadline = time.monotonic() + self._timeout_s
         sock.settimeout(self._timeout_s)
-        sock.sendall(request)
+        try:
+            sock.sendall(request)
+        except TimeoutError:
+            raise
+        except OSError as error:
+            raise self._ended(error) from None
         data = bytearray()
         while True:
             size = frame_size(data[:8])

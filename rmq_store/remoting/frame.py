@@ -101,7 +101,8 @@ def _json(header: bytes) -> Frame:
     for name, value in numbers.items():
         if type(value) is not int or not -1 << 31 <= value < 1 << 31:
             raise BadFrame(f"{name} is no 32-bit integer: {value!r:.40}")
-    return Frame(numbers["code"], numbers["opaque"], {key: _text(value) for key, value in ext.items() if value is not None},
+    fields = {_text(key): _text(value) for key, value in ext.items() if value is not None}
+    return Frame(numbers["code"], numbers["opaque"], fields,
                  flag=numbers["flag"], remark=_text(h.get("remark") or ""), language=_text(h.get("language") or "OTHER"),
                  version=numbers["version"])
 
@@ -109,6 +110,11 @@ def _json(header: bytes) -> Frame:
 def _text(value: object) -> str:
     """A value of ext as a string: the C++ client sends bare numbers."""
     if isinstance(value, str):
+        if not value.isascii():
+            try:
+                value.encode()
+            except UnicodeEncodeError:      # half of a pair, which JSON can spell and nobody can answer with
+                raise BadFrame(f"{value!r:.40} is no text") from None
         return value
     if isinstance(value, bool):
         return str(value).lower()

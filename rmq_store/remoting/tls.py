@@ -62,4 +62,5 @@ def _load(context: ssl.SSLContext, side: str, certificate: str, key: str, passwo
             where = f"{side}trustCertPath={trust}"
             context.load_verify_locations(trust)
     except (OSError, ValueError) as error:      # ssl.SSLError is an OSError
-        raise ConfigError(f"{where} cannot be used: {error}") from None
+        cure = "" if not certificate or (trust and where.endswith(trust)) else f"; an encrypted key needs {side}keyPassword"
+        raise ConfigError(f"{where} cannot be used: {error}{cure}") from None

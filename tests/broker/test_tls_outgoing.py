@@ -141,3 +141,22 @@ def test_a_certificate_without_tls_is_warned_of(tmp_path: Path, caplog: pytest.L
         with Peer(broker.address) as peer:
             config = peer.ask(26).body.decode()
         assert "tls.client.certPath=" in config and "secret" not in config
+
+
+@pytest.mark.parametrize("secret", [False, True])
+def test_a_question_after_the_server_was_begun_anew(secret: bool) -> None:
+    """It is asked once more, on a new connection: a broker is not missing until its registration after next."""
+    with NameServer.open(**(SERVER | {"tls.server.mode": "enforcing"} if secret else {})) as names:
+        address = names.address
+        client = Client(address, tls=unchecked() if secret else None)
+        assert client.ask(106).code == 0
+    with pytest.raises(OSError):
+        client.ask(106)
+    with NameServer.open(address, **(SERVER | {"tls.server.mode": "enforcing"} if secret else {})):
+        assert client.ask(106).code == 0
+    with pytest.raises(OSError) as told:
+        client.ask(106)
+    assert type(told.value).__name__ != "_Kept"
+    client.close()
+    with pytest.raises(OSError, match="closed here"):
+        client.ask(106)

@@ -16,6 +16,7 @@ from rmq_store.errors import ArgumentIllegal, ConfigError
 from rmq_store.network import front
 from rmq_store.remoting.frame import BINARY, RESPONSE, Frame, encode
 from tests.broker.peer import Frames
+from tests.forks import fork
 
 TOPIC = {"order": False, "perm": 6, "readQueueNums": 4, "writeQueueNums": 8, "topicFilterType": "SINGLE_TAG", "topicName": "T",
          "topicSysFlag": 0}
@@ -207,3 +208,24 @@ def test_a_thread_that_cannot_start_ends_the_open(monkeypatch):
 
 def failing(*_):
     raise OSError("no more threads")
+
+
+def test_a_child_of_fork_closes_while_a_thread_of_the_parent_does():
+    for _ in range(20):
+        server = NameServer.open()
+        thread = threading.Thread(target=server.close)
+        thread.start()
+        child = fork()
+        if child == 0:
+            server.close()
+            os._exit(7)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+        thread.join()
+
+
+def test_half_a_pair_of_a_character_is_no_text(server):
+    """JSON can spell it, and an answer with binary headers could not."""
+    with Peer(server.address) as bad, Peer(server.address) as good:
+        with pytest.raises((EOFError, OSError)):
+            bad.ask(100, namespace="n", key="k", value="\udfff")
+        assert good.ask(101, namespace="n", key="k").code == 22
