@@ -14,7 +14,7 @@ __all__ = ["AdminBroker"]
 
 VERSIONS = {409: "V4_9_8", 479: "V5_3_3"}
 _ROLES = {"master": "ASYNC_MASTER", "sync_master": "SYNC_MASTER", "slave": "SLAVE"}
-_POOLS = ("sendThreadPoolQueue", "pullThreadPoolQueue", "queryThreadPoolQueue", "endTransactionQueue")
+_POOLS = ("sendThreadPoolQueue", "pullThreadPoolQueue", "ackThreadPoolQueue", "queryThreadPoolQueue", "endTransactionQueue")
 
 
 class AdminBroker:
