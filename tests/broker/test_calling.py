@@ -10,6 +10,7 @@ from rmq_store.broker import calling
 from rmq_store.codec.timer import recall_handle
 from rmq_store.remoting.frame import encode
 from tests.broker.peer import Peer
+from tests.soon import until
 
 HOUR = 3_600_000
 
@@ -92,7 +93,7 @@ def test_what_a_slave_copies_of_the_timer(broker, peer):
     assert json.loads(peer.ask(61).body)["timingCount"] == {}
     peer.put(properties={"TIMER_DELIVER_MS": str(int(time.time() * 1000) + HOUR)})
     broker.store.wait_dispatched(10)
-    broker.store._timer.write()
+    until(lambda: peer.ask(60).body != bytes(56), 20_000)      # the control thread writes it, and nobody beside that
     numbers = struct.unpack(">7q", peer.ask(60).body)
     with open(f"{broker.store.path}/config/timercheck", "rb") as f:
         assert struct.unpack(">7q", f.read(56)) == numbers
