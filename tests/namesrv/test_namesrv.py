@@ -184,9 +184,10 @@ def test_a_name_server_is_opened_and_closed(server):
 
 def test_what_it_had_goes_with_it():
     """Descriptors and threads, without the help of the collector of cycles."""
-    before = len(os.listdir("/proc/self/fd"))
+    gc.collect()                # what other tests have left
     gc.disable()
     try:
+        before = len(os.listdir("/proc/self/fd"))
         server = NameServer.open()
         with Peer(server.address) as peer:
             peer.register()
@@ -199,6 +200,7 @@ def test_what_it_had_goes_with_it():
 
 def test_a_thread_that_cannot_start_ends_the_open(monkeypatch):
     monkeypatch.setattr(front, "start_thread", failing)
+    gc.collect()                # what other tests have left
     before = len(os.listdir("/proc/self/fd"))
     with pytest.raises(OSError, match="no more threads"):
         NameServer.open()
