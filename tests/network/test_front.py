@@ -19,6 +19,15 @@ def echo(_connection, frame):
     return frame.answer(0, ext=dict(frame.ext), body=frame.body)
 
 
+def behind(gate):
+    """Answers when the gate is open."""
+    def on_request(_connection, frame):
+        gate.wait(LIMIT_S)
+        return frame.answer()
+
+    return on_request
+
+
 @pytest.fixture
 def closed():
     return []
@@ -171,12 +180,7 @@ def test_requests_that_wait_for_room_are_no_unfinished_frames(closed, monkeypatc
     monkeypatch.setattr(_front, "BUFFERED_MAX", 1 << 17)
     monkeypatch.setattr(_front, "PASSED_MAX", 1)
     gate = threading.Event()
-
-    def on_request(_connection, frame):
-        gate.wait(LIMIT_S)
-        return frame.answer()
-
-    front = Front("127.0.0.1", 0, on_request, closed.append)
+    front = Front("127.0.0.1", 0, behind(gate), closed.append)
     with serving(front):
         busy, good = [Peer(front.address) for _ in range(4)], Peer(front.address)
         frame = encode(Frame(1, 7, {}, bytes(20_000)))
@@ -223,12 +227,7 @@ def test_what_waits_for_room_has_a_bound(closed, monkeypatch):
     monkeypatch.setattr(_front, "WAITING_MAX", 1 << 18)
     monkeypatch.setattr(_front, "PASSED_MAX", 1)
     gate = threading.Event()
-
-    def on_request(_connection, frame):
-        gate.wait(LIMIT_S)
-        return frame.answer()
-
-    front = Front("127.0.0.1", 0, on_request, closed.append)
+    front = Front("127.0.0.1", 0, behind(gate), closed.append)
     with serving(front):
         small, large = [Peer(front.address) for _ in range(3)], [Peer(front.address) for _ in range(3)]
         for n, peer in enumerate(small):
