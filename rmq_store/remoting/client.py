@@ -87,7 +87,7 @@ class Client:
             cut, self._spoilt = self._spoilt or self._closed, True
             if isinstance(error, BadFrame):
                 raise OSError(f"it sends no frames of RocketMQ: {error}") from None
-            if cut or isinstance(error, ValueError):        # the latter: between two steps of TLS
+            if isinstance(error, ValueError) or (cut and isinstance(error, OSError)):   # the former: between two steps of TLS
                 raise OSError(CUT) from None
             if kept and isinstance(error, ConnectionError):
                 raise _Kept from None
