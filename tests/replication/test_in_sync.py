@@ -85,6 +85,7 @@ def test_one_slave_that_came_back_counts_once(tmp_path: Path) -> None:
             until(lambda: sum(r.offset == end for r in m.replicas()) == 2, 20_000)
             assert lost.result().status == PutStatus.FLUSH_SLAVE_TIMEOUT
             other.report(end)                       # that is another one
+            until(good.done, 20_000)
             assert good.result().status == PutStatus.PUT_OK
 
 

@@ -88,6 +88,35 @@ def test_a_slave_that_acknowledges_nothing(tmp_path: Path) -> None:
         until(lambda: told == [PutStatus.FLUSH_SLAVE_TIMEOUT], 20_000)
 
 
+def test_puts_that_gather_behind_a_slave_that_says_nothing(tmp_path: Path) -> None:
+    """It gets all of them, each is late at its time, and a word of the slave's lets the next ones out."""
+    with master(tmp_path / "m", role="sync_master", slave_timeout_ms=50, write_path="pool") as m, connected(m) as peer:
+        peer.report(0)
+        joined(m)
+        futures = [m.put_async("T", bytes(1024)) for _ in range(1000)]
+        end, got = m.max_log_offset, 0
+        while got < end:
+            offset, data = peer.read_frame()
+            assert offset == got or not data
+            got += len(data)
+        assert futures[0].result().status == PutStatus.FLUSH_SLAVE_TIMEOUT
+        assert {f.result(timeout=0).status for f in futures} == {PutStatus.FLUSH_SLAVE_TIMEOUT}
+        told: list[PutStatus] = []
+        late = m.put_async("T", b"x")
+        late.add_done_callback(lambda f: told.append(f.result().status))
+        until(lambda: told == [PutStatus.FLUSH_SLAVE_TIMEOUT], 20_000)
+        peer.report(m.max_log_offset)
+        until(lambda: acknowledged(m, m.max_log_offset))
+        end = m.max_log_offset
+        after = m.put_async("T", b"x")
+        until(lambda: m.max_log_offset > end)
+        with pytest.raises(TimeoutError, match="not durable"):
+            after.result(timeout=0)
+        peer.report(m.max_log_offset)
+        until(lambda: acknowledged(m, m.max_log_offset))
+        assert after.result().status == PutStatus.PUT_OK
+
+
 def test_a_slave_that_is_too_far_behind(tmp_path: Path) -> None:
     with master(tmp_path / "m", **SYNC, ha_slave_fallbehind_max_bytes=1000) as m, connected(m) as peer:
         peer.report(0)
@@ -96,14 +125,15 @@ def test_a_slave_that_is_too_far_behind(tmp_path: Path) -> None:
         assert m.put("T", b"x").status == PutStatus.SLAVE_NOT_AVAILABLE
 
 
-def test_close_lets_puts_out(tmp_path: Path) -> None:
+@pytest.mark.parametrize("count", [1, 300])
+def test_close_lets_puts_out(tmp_path: Path, count: int) -> None:
     m = master(tmp_path / "m", **SYNC)
     with connected(m) as peer:
         peer.report(0)
         joined(m)
-        future = m.put_async("T", b"x")
+        futures = [m.put_async("T", bytes(1000)) for _ in range(count)]
         m.close()
-        assert future.result().status == PutStatus.FLUSH_SLAVE_TIMEOUT
+        assert {future.result().status for future in futures} == {PutStatus.FLUSH_SLAVE_TIMEOUT}
         assert peer.closed_by_peer()
 
 

@@ -37,6 +37,7 @@ cdef class Completer:
     cdef WaitedFutures _turn_waited
     cdef void *_turn_thread
     cdef bint _closed
+    cdef int64_t _late_end      # what is stored below it has been waited for in vain as long as a put may wait
 
     cdef int _want(self, int64_t end, int wants) except -1
     cdef int64_t _patience_ns(self)

@@ -110,24 +110,24 @@ cdef class PutFuture:
     cdef int _settle(self, object timeout) except -1:
         # Waits without the GIL, and leads the flush where nobody else does. Beyond the store's deadline it is late.
         cdef StorePut s = self._store
-        cdef int64_t left, slice_ns
+        cdef int64_t left = 0, slice_ns, stored = 0
         cdef bint own = False
         if s is None:
             return 0
-        left = (<Completer> s._completer)._patience_ns()
+        cdef Completer c = s._completer
+        if self._end > c._late_end:
+            left, stored = c._patience_ns(), rmq_load(&s.log.wrote) if s.log != NULL else 0
         if timeout is not None and timeout * 1e9 < left:
-            left = <int64_t> (max(timeout, 0) * 1e9)
-            own = True
+            left, own = <int64_t> (max(timeout, 0) * 1e9), True
         while not self._peek():
             if left <= 0:
                 if own:
-                    raise TimeoutError(f"the message at offset {self._result.offset} is stored, but not durable after "
-                                       f"{timeout} s: wait on")
+                    raise TimeoutError(f"message at {self._result.offset}: stored, not durable after {timeout} s: wait on")
+                c._late_end = max(c._late_end, stored)
                 self._late()
                 left = s.flush_deadline_ns
                 continue
-            slice_ns = left if left < SLICE_NS else SLICE_NS
-            s.calls += 1
+            slice_ns, s.calls = min(left, SLICE_NS), s.calls + 1
             with nogil:
                 if self._wants & WAIT_DEVICE and rmq_load(&s.log.flushed) < self._end:
                     flush_wait(s.log, self._end, slice_ns)
@@ -153,9 +153,9 @@ cdef class PutFuture:
     def result(self, timeout=None):
         """Returns the PutResult. Waits up to `timeout` seconds (None: without limit), then raises TimeoutError.
 
-        The status is FLUSH_DISK_TIMEOUT if the message was not durable flush_deadline_ms after the wait began. If no other
-        thread makes a sync, the call makes the sync itself, and returns when the sync ends, however late; a task that awaits
-        the future never does. Raises DurabilityError if a write or a sync failed before the message was durable.
+        The status is FLUSH_DISK_TIMEOUT if the message was stored, and not durable, flush_deadline_ms after a wait for any one
+        began. If no other thread makes a sync, the call makes it, and returns when it ends, however late; a task that awaits
+        the future never does. Raises DurabilityError if a write or a sync failed before.
         """
         return self._outcome(timeout)
 
