@@ -10,6 +10,10 @@ cdef extern from "<unistd.h>" nogil:
     ssize_t write(int fd, const void *data, size_t size)    # an eventfd only: it is no part of a store
 
 
+# Slaves get more when they have all but so many bytes of what went before, or after so long.
+cdef int64_t UNDER_WAY_BYTES = 64 << 10, GATHER_NS = 1_000_000
+
+
 cdef void ahead_signal(Ahead *a) noexcept nogil:
     cdef Sink *s
     cdef uint64_t one = 1
@@ -41,6 +45,11 @@ cdef bint _replicas(Ahead *a) noexcept nogil:
     if a.pushed < wanted:
         a.replicas.push(a.replicas.of, wanted)
         a.pushed = wanted
+        # What is put until a slave has nearly all of this goes as one piece, and wakes nobody; this thread reads meanwhile what
+        # slaves say. Not where somebody wants a flush: it would wait, and lets puts gather itself.
+        if rmq_load(&a.wanted) == 0:
+            a.replicas.wait(a.replicas.of, wanted - UNDER_WAY_BYTES, 1, GATHER_NS)
+        moves = rmq_load(&a.replicas.moves)
     if moves != a.moves:
         a.moves = moves
         ahead_signal(a)
