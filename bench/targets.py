@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.load.others import undisturbed
-from bench.load.subjects import POOL, REAL
+from bench.load.subjects import PAIR, POOL, REAL
 from rmq_store.bench.case import OURS
 from rmq_store.bench.figures import medians
 
@@ -119,9 +119,13 @@ NETWORK = (
            "cpu_us_rmq-network", at_least=False),
     *(_plain(f"replication: lag at 100,000 puts a second of 1 KiB, {name}", "us", limit, "replication/lag_100000", key,
              at_least=False) for name, key, limit in (("median", "p50_us", 200), ("p99", "p99_us", 2000))),
+    _between("replication: the same p99 beside a bare pair", 1.5, "replication/lag_100000",
+             f"replication/lag_100000/{PAIR}", "p99_us"),
     _plain("replication: a put of the master beside one without a slave", "x", 1.03, "replication/put/slave", "ratio",
            at_least=False),
     _better("replication: put_async, 512 under way, each waits for the slave", 5, "replication/window", "per_s"),
+    _between("replication: put_async, 512 under way, beside a bare pair", 0.6, "replication/window",
+             f"replication/window/{PAIR}", "per_s", at_least=True),
     _plain("replication: one put that waits for the slave beside a round trip and a put", "x", 1.5, "replication/single",
            "ratio", at_least=False),
     _better("replication: processor time of both sides for a MiB", 0.25, "replication/catch_up", "cpu_us_per_mib",

@@ -19,22 +19,6 @@
 
 enum { RECEIVE = 1 << 20 };
 
-/* Two ends of a TCP connection over loopback: ends[0] here, ends[1] for the child. */
-static void pair(int ends[2]) {
-    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t size = sizeof at;
-    int listener = socket(AF_INET, SOCK_STREAM, 0);
-    if (bind(listener, (struct sockaddr *)&at, size) < 0 || listen(listener, 1) < 0) die("listen");
-    getsockname(listener, (struct sockaddr *)&at, &size);
-    char port[16];
-    snprintf(port, sizeof port, "%d", ntohs(at.sin_port));
-    ends[0] = connected("127.0.0.1", port);
-    ends[1] = accept(listener, NULL, NULL);
-    int on = 1;
-    setsockopt(ends[1], IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    close(listener);
-}
-
 static int watched(int fd) {
     int epoll = epoll_create1(0);
     struct epoll_event e = {.events = EPOLLIN};
@@ -62,7 +46,7 @@ static int ascending(const void *a, const void *b) {
 
 static int trip(int rounds, size_t bytes) {
     int ends[2];
-    pair(ends);
+    over_loopback(ends);
     unsigned char *buffer = calloc(1, bytes > 8 ? bytes : 8);
     if (fork() == 0) {
         close(ends[0]);
@@ -106,7 +90,7 @@ static int copy(const char *from, const char *to, size_t size) {
     if (file < 0 || fstat(file, &about) < 0 || (size_t)about.st_size < size) die(from);
     unsigned char *at = mmap(NULL, size, PROT_READ, MAP_SHARED | MAP_POPULATE, file, 0), done;
     if (at == MAP_FAILED) die("mmap");
-    pair(ends);
+    over_loopback(ends);
     int64_t begun = now_ns();
     if (fork() == 0) receive(ends[1], to, size);
     for (size_t gone = 0; gone < size;) {

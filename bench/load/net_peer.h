@@ -29,6 +29,22 @@ static inline int connected(const char *host, const char *port) {
     return fd;
 }
 
+/* Two ends of a TCP connection over loopback: ends[0] here, ends[1] for the child. */
+static inline void over_loopback(int ends[2]) {
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t size = sizeof at;
+    int listener = socket(AF_INET, SOCK_STREAM, 0);
+    if (bind(listener, (struct sockaddr *)&at, size) < 0 || listen(listener, 1) < 0) die("listen");
+    getsockname(listener, (struct sockaddr *)&at, &size);
+    char port[16];
+    snprintf(port, sizeof port, "%d", ntohs(at.sin_port));
+    ends[0] = connected("127.0.0.1", port);
+    ends[1] = accept(listener, NULL, NULL);
+    int on = 1;
+    setsockopt(ends[1], IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    close(listener);
+}
+
 /* Of a header in JSON; -1: it has no such name. */
 static inline int64_t number_behind(const char *text, size_t n, const char *name) {
     const char *at = memmem(text, n, name, strlen(name));

@@ -80,7 +80,7 @@ class Side:
         """As Replica.java: a time runs from the call until the producer has seen the result."""
         put, clock, times, under_way = self.store.put_async, time.perf_counter_ns, Histogram(), deque[tuple[Any, int]]()
         count, bad, window, before = 0, 0, int(most), _end(self.store)
-        begun = clock()
+        begun, used = clock(), time.thread_time_ns()
         deadline = begun + int(float(seconds) * 1e9)
 
         def seen() -> None:
@@ -102,7 +102,7 @@ class Side:
         took = (clock() - begun) / 1e9
         end = _end(self.store)
         return {"per_s": round((count - bad) / took, 1), "bad": bad, "end": end, "mib": round((end - before) / (1 << 20), 2),
-                **_times(times)}
+                "producer_ns": round((time.thread_time_ns() - used) / max(count, 1)), **_times(times)}
 
     def single(self, count: str) -> Answer:
         put, clock, times, bad = self.store.put, time.perf_counter_ns, Histogram(), 0

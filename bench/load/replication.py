@@ -1,11 +1,13 @@
 """A master and its slave over loopback: lag, what the master's puts notice, and the real pair beside them, in turns.
 
     lag_RATE        puts of 1 KiB at a rate; until a reader of the slave has each, counted from when its put was due, and until
-                    the put has returned (`put_`), which `bare`, a master that nobody follows, shows alone
+                    the put has returned (`put_`), which `bare`, a master that nobody follows, shows alone; `bare pair`: the
+                    same path without a store, in C (bench/load/bare_pair.c)
     put             a put of the master beside one of a store without replication, in processor time: nobody connected; a slave
     single          one put that waits for the slave, beside a put that does not plus a bare round trip of its bytes (`ratio`)
     window          SYNC_MASTER and asynchronous flush, 512 puts under way, in-process on both sides; `bare`: the same calls
-                    of a store that has no slave to wait for, which is the producer's own work
+                    of a store that has no slave to wait for, which is the producer's own work; `bare pair`: 512 records
+                    under way without a store, and a producer that computes before each as long as those calls do
     catch_up        an empty slave gets a log of --mib: speed, and processor time of both sides for one MiB; `bare` copies the
                     same bytes over a socket into a file, `bare, not stored` into nothing
     catch_up_puts   rounds of puts of the master while a slave catches up, beside rounds before it (`wall_ratio`, `cpu_ratio`)
@@ -36,7 +38,7 @@ from bench.load.driver import keep, parser
 from bench.load.embedded import compare, seconds
 from bench.load.lent import Lent
 from bench.load.others import repeated
-from bench.load.subjects import BARE, OURS, RATES, REAL, SLEEPS
+from bench.load.subjects import BARE, OURS, PAIR, RATES, REAL, SLEEPS
 from rmq_store import MessageStore
 from rmq_store.bench.runner import scratch, settle
 
@@ -129,6 +131,7 @@ def lag(base: Path, args: Any) -> list[Row]:
             held = alone.ask("due", rate, args.seconds, "spins")
             held.pop("producer_s")
             rows.append({"case": case, "subject": BARE, **held})
+            rows.append({"case": case, "subject": PAIR, **_bare_pair(base, place, "lag", args.seconds, rate, 0)})
     return rows
 
 
@@ -191,14 +194,24 @@ def window(subject: str, base: Path, args: Any) -> list[Row]:
 
 
 def window_bare(base: Path, args: Any) -> list[Row]:
-    with scratch(base) as place, side(OURS, "master", place / "alone", write_path="pool") as alone, \
-            Lent(int(WINDOW_MIB * args.seconds)) as memory:
-        alone.ask("window", WINDOW, args.warm)
-        memory.give_back()
-        before = alone.cpu_s()
-        found = alone.ask("window", WINDOW, args.seconds)
-        cpu = alone.cpu_s() - before
-    return [{"case": "window", "subject": BARE, **found, "master_cpu_s": round(cpu, 3)}]
+    lent = int(WINDOW_MIB * args.seconds)
+    with scratch(base) as place:
+        with side(OURS, "master", place / "alone", write_path="pool") as alone, Lent(lent) as memory:
+            alone.ask("window", WINDOW, args.warm)
+            memory.give_back()
+            before = alone.cpu_s()
+            found = alone.ask("window", WINDOW, args.seconds)
+            cpu = alone.cpu_s() - before
+        Lent(lent).give_back()
+        pair = _bare_pair(base, place, "window", args.seconds, WINDOW, found["producer_ns"])
+    return [{"case": "window", "subject": BARE, **found, "master_cpu_s": round(cpu, 3)},
+            {"case": "window", "subject": PAIR, **pair}]
+
+
+def _bare_pair(base: Path, place: Path, *words: object) -> Row:
+    what, *numbers = map(str, words)
+    found: Row = json.loads(subprocess.check_output([compiled(base, "bare_pair"), what, str(place), *numbers]))
+    return found
 
 
 def catch_up(subject: str, base: Path, args: Any) -> list[Row]:

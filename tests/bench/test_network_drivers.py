@@ -10,7 +10,7 @@ import pytest
 from bench import targets
 from bench.figures.document import Figures
 from bench.load import broker, brokers, clients, embedded, network, others, replication
-from bench.load.subjects import BARE, SLEEPS
+from bench.load.subjects import BARE, PAIR, SLEEPS
 from rmq_store.bench.case import OURS
 
 
@@ -37,7 +37,10 @@ def test_a_broker_answers_every_load(tmp_path: Path) -> None:
 def test_a_window_and_a_catch_up(tmp_path: Path) -> None:
     runs = _runs(replication, tmp_path, "--no-real", "--only", "window,catch_up")
     (window,) = runs["window"][OURS]
-    assert runs["window"].keys() == {OURS, BARE} and runs["window"][BARE][0]["per_s"] > 0
+    assert runs["window"].keys() == {OURS, BARE, PAIR} and runs["window"][BARE][0]["per_s"] > 0
+    (pair,) = runs["window"][PAIR]
+    assert pair["per_s"] > 0 and 0 < pair["p50_us"] <= pair["p99_us"]
+    assert pair["cpu_us"] * 1e3 > runs["window"][BARE][0]["producer_ns"]
     assert window["bad"] == 0 and window["per_s"] > 0 and window["master_cpu_s"] > 0 and window["slave_cpu_s"] > 0
     assert runs["catch_up"].keys() == {OURS, "bare", "bare, not stored"}
     assert all(run["mib_per_s"] > 0 for (run,) in runs["catch_up"].values())
@@ -49,7 +52,9 @@ def test_a_master_and_its_slave(tmp_path: Path) -> None:
     assert runs.keys() == {"lag_20000", "put", "single", "catch_up_puts", "window", "catch_up"}
     (lag,), (single,) = (runs[case][OURS] for case in ("lag_20000", "single"))
     (alone,), (sleeping,) = (runs["lag_20000"][subject] for subject in (BARE, SLEEPS))
+    (pair,) = runs["lag_20000"][PAIR]
     assert sleeping["messages"] == lag["messages"]
+    assert 0 < pair["p50_us"] <= pair["p99_us"] and 0 < pair["per_s"] <= 20_000
     assert 0 < alone["put_p50_us"] <= alone["put_p99_us"]
     assert lag["messages"] > 0 and single["bad"] == 0 and single["ratio"] > 0
     assert runs["put"].keys() == {"nobody", "slave"}
