@@ -42,9 +42,13 @@ def _body(value: Any) -> bytes:
     return json.dumps(value, separators=(",", ":"), sort_keys=True).encode()
 
 
+def _no_number(name: str) -> None:
+    raise ValueError(f"{name} is no number")    # Python would take it, and clients would get it
+
+
 def _loads(body: bytes) -> Any:
     try:
-        return json.loads(body)
+        return json.loads(body, parse_constant=_no_number)
     except (ValueError, RecursionError) as error:
         raise Refused(f"the body is no JSON: {error}") from error
 

@@ -52,7 +52,8 @@ def test_names_of_a_broker(ask, ext):
 
 
 @pytest.mark.parametrize("what", [{"topics": ["x" * 256]}, {"queues": 1 << 31}, {"queues": 10 ** 4000},
-                                  {"version": "v" * 5000}])
+                                  {"version": "v" * 5000}, {"version": {"timestamp": float("nan")}},
+                                  {"version": float("-inf")}])
 def test_topics_of_a_broker(ask, what):
     assert _register(ask, **what).code == 1
     assert ask(105, topic="T").code == 17
