@@ -42,6 +42,16 @@ def test_serve_refuses_before_it_makes_a_store(tmp_path, capsys, more, words):
     assert not (tmp_path / "s").exists()
 
 
+@pytest.mark.parametrize(("option", "words"), [
+    ("listen=127.0.0.1:0", "that is no option, but an argument of the command: give --listen HOST:PORT"),
+    ("brokerName=b", "option brokerName is none of a name server: give tls.server.mode"),
+    ("tls.enable=true", "option tls.enable is none of a name server"),
+    ("tls.server.mode=on", "option tls.server.mode is 'on': give disabled, permissive, enforcing"),
+    ("tls.server.mode", "expected NAME=VALUE")])
+def test_a_name_server_refuses_options(capsys, option, words):
+    assert words in refused(capsys, "namesrv", "--listen", "127.0.0.1:0", "-o", option)
+
+
 def test_an_address_that_is_taken_is_named_with_its_option(tmp_path, capsys):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"

@@ -16,6 +16,7 @@ from rmq_store.errors import ArgumentIllegal, ConfigError
 from rmq_store.network import front
 from rmq_store.remoting.frame import BINARY, RESPONSE, Frame, encode
 from tests.broker.peer import Frames
+from tests.broker.test_tls import SERVER, TlsPeer
 from tests.forks import fork
 
 TOPIC = {"order": False, "perm": 6, "readQueueNums": 4, "writeQueueNums": 8, "topicFilterType": "SINGLE_TAG", "topicName": "T",
@@ -133,15 +134,17 @@ def test_a_bad_peer_loses_only_its_connection(server, start):
         assert good.ask(206).code == 0
 
 
-def test_the_command(tmp_path):
+@pytest.mark.parametrize(("options", "peers"), [({}, Peer), (SERVER | {"tls.server.mode": "enforcing"}, TlsPeer)])
+def test_the_command(tmp_path, options, peers):
+    given = [word for name, value in options.items() for word in ("-o", f"{name}={value}")]
     process = subprocess.Popen([sys.executable, "-m", "rmq_store", "namesrv", "--listen", "127.0.0.1:0", "--ready-file",
-                                str(tmp_path / "ready")], stdout=subprocess.PIPE, text=True, env=dict(os.environ))
+                                str(tmp_path / "ready"), *given], stdout=subprocess.PIPE, text=True, env=dict(os.environ))
     try:
         assert select.select([process.stdout], [], [], 60)[0]
         said = process.stdout.readline()
         address = json.loads((tmp_path / "ready").read_text())["namesrv"]
         assert said == f"namesrv listens on {address}\n"
-        with Peer(address) as peer:
+        with peers(address) as peer:
             assert peer.ask(206).code == 0
             process.send_signal(signal.SIGTERM)
             assert process.wait(60) == 0
