@@ -169,6 +169,14 @@ int64_t ha_until_next(rmq_ha *ha) {
     return some ? least / 4 < SECOND / 2 ? least / 4 : SECOND / 2 : -1;
 }
 
+int ha_expects(const rmq_ha *ha) {
+    for (int i = 0; i < RMQ_HA_SLAVES; i++) {
+        const replica *r = ha->all[i];
+        if (r != NULL && r->next >= 0 && r->acked < r->next) return 1;
+    }
+    return 0;
+}
+
 int ha_wait_ms(int64_t ns) { return ns < 0 ? -1 : (int)((ns + 999999) / 1000000); }
 
 static void handle(rmq_ha *ha, const struct epoll_event *event) {
@@ -203,10 +211,10 @@ void ha_turn(rmq_ha *ha, const struct epoll_event *events, int n) {
     rmq_publish(&ha->reach, reach);
 }
 
-/* There is a leader, or was one a moment ago. If it sleeps it is called: the turn of this thread may have brought what it waits
- * for. This thread then stays out of epoll_wait as long as leaders follow each other: there it would take every report that
- * comes before the next leader is there, or that comes afterwards, as the one that came last is woken first. A leader that
- * leaves nothing to do and nothing to expect does not wake it. */
+/* There is a leader, or was one a moment ago that left nothing to expect. If it sleeps it is called: the turn of this thread may
+ * have brought what it waits for. This thread then stays out of epoll_wait as long as leaders follow each other: there it would
+ * take every report that comes before the next leader is there, or that comes afterwards, as the one that came last is woken
+ * first. A leader that leaves nothing to do and nothing to expect does not wake it. */
 static void stand_aside(rmq_ha *ha) {
     int64_t leads;
     int ticket, called;
@@ -239,7 +247,7 @@ static void *run(void *arg) {
         rmq_publish32(&ha->asleep, 0);
         rmq_mutex_lock(&ha->round);
         ha_turn(ha, events, n);
-        if (ha->leading || ha->leads != leads) stand_aside(ha);
+        if (ha->leading || (ha->leads != leads && !ha_expects(ha))) stand_aside(ha);
     }
     rmq_publish32(&ha->asleep, 0);
     rmq_mutex_unlock(&ha->round);

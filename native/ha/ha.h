@@ -65,6 +65,7 @@ struct rmq_ha {
 void ha_turn(rmq_ha *ha, const struct epoll_event *events, int n);      /* what came, and what may go */
 int64_t ha_until_next(rmq_ha *ha);      /* ns until something is due without an event, -1: nothing is. Behind rmq_fence */
 int ha_wait_ms(int64_t ns);
+int ha_expects(const rmq_ha *ha);       /* a slave has not acknowledged all that was sent to it */
 void ha_signal(rmq_ha *ha);             /* the thread, or the leader, is to look. Without `round`, too */
 
 /* ---- ha_replica.c */

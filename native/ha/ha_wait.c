@@ -26,13 +26,7 @@ static void rouse(rmq_ha *ha) {
 
 /* The HA thread stands aside, and slaves are about to say something that no leader will read. `round` is held. */
 static void call(rmq_ha *ha) {
-    for (int i = 0; i < RMQ_HA_SLAVES; i++) {
-        const replica *r = ha->all[i];
-        if (r != NULL && r->next >= 0 && r->acked < r->next) {
-            rmq_event_wake(&ha->left);
-            return;
-        }
-    }
+    if (ha_expects(ha)) rmq_event_wake(&ha->left);
 }
 
 void rmq_ha_push(rmq_ha *ha, int waits) {

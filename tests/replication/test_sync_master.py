@@ -1,11 +1,14 @@
 """Puts that wait for a slave: what they return, by every way of putting."""
 import asyncio
+import ctypes
+import threading
 from pathlib import Path
 
 import pytest
 
 from rmq_store import MessageStore
 from rmq_store.aio import AsyncMessageStore
+from rmq_store.base.io._io import ProbeIo
 from rmq_store.status import PutStatus
 from tests.replication.pairs import caught_up, connected, joined, master, same_log, slave
 from tests.soon import until
@@ -149,6 +152,30 @@ def test_tasks_wait_for_a_slave(tmp_path: Path) -> None:
     with master(tmp_path / "m", **SYNC) as m, slave(tmp_path / "s", m):
         joined(m)
         asyncio.run(run(m))
+
+
+def test_a_wait_counts_only_the_time_that_passed(tmp_path: Path) -> None:
+    """The flush of a put that waits for both comes long before the slave's word; on a clock that stands still, nothing is
+    late."""
+    probe = ProbeIo(keep_bytes=False)
+    with master(tmp_path / "m", _io=probe, role="sync_master", slave_timeout_ms=50) as m, connected(m) as peer:
+        peer.report(0)
+        joined(m)
+        slot = ctypes.c_void_p.from_address(probe.clock_slot)
+        ticks, slot.value = slot.value, ctypes.cast(ctypes.CDLL(None).getpid, ctypes.c_void_p).value
+        try:
+            future, end = m.put_async("T", b"x", wait=True), m.max_log_offset
+
+            def acknowledges() -> None:
+                until(lambda: m._position("flushed") >= end, 20_000)
+                peer.report(end)
+
+            thread = threading.Thread(target=acknowledges)
+            thread.start()
+            assert future.result().status == PutStatus.PUT_OK
+            thread.join()
+        finally:
+            slot.value = ticks
 
 
 def test_a_slave_on_its_device(tmp_path: Path) -> None:

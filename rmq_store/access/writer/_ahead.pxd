@@ -19,6 +19,7 @@ cdef struct Ahead:
     int64_t replicate           # a slave has to acknowledge the log up to here
     int acks                    # at most so many slaves have to
     int *watched                # atomic: slaves may not have acknowledged all that is wanted; they wake `more` when they do
+    bint gathers                # what is put while slaves lack much of what went before goes to them later, in larger pieces
     int64_t pushed              # the thread only: up to here slaves may have the log
     int64_t moves               # the thread only: replicas.moves when sinks were last signalled
     rmq_event *more             # this and `watched` are the store's, which outlives the thread: TELLS_ of its Replicas

@@ -10,7 +10,8 @@ cdef extern from "<unistd.h>" nogil:
     ssize_t write(int fd, const void *data, size_t size)    # an eventfd only: it is no part of a store
 
 
-# Slaves get more when they have all but so many bytes of what went before, or after so long.
+# Slaves get more when one has all but so many bytes of what went before, or after so long. Under synchronous flush it is the
+# flush that lets puts gather, and it would wait here.
 cdef int64_t UNDER_WAY_BYTES = 64 << 10, GATHER_NS = 1_000_000
 
 
@@ -42,17 +43,14 @@ cdef bint _replicas(Ahead *a) noexcept nogil:
         return False
     wanted, moves = rmq_load(&a.replicate), rmq_load(&a.replicas.moves)
     found = a.pushed < wanted or moves != a.moves
-    if a.pushed < wanted:
-        a.replicas.push(a.replicas.of, wanted)
-        a.pushed = wanted
-        # What is put until a slave has nearly all of this goes as one piece, and wakes nobody; this thread reads meanwhile what
-        # slaves say. Not where somebody wants a flush: it would wait, and lets puts gather itself.
-        if rmq_load(&a.wanted) == 0:
-            a.replicas.wait(a.replicas.of, wanted - UNDER_WAY_BYTES, 1, GATHER_NS)
-        moves = rmq_load(&a.replicas.moves)
     if moves != a.moves:
         a.moves = moves
         ahead_signal(a)
+    if a.pushed < wanted:
+        a.replicas.push(a.replicas.of, wanted)
+        a.pushed = wanted
+        if a.gathers:       # messages that are put meanwhile do not wake this thread, which reads what slaves say
+            a.replicas.wait(a.replicas.of, wanted - UNDER_WAY_BYTES, 1, GATHER_NS)
     if rmq_load32(a.watched) != 0 and a.replicas.acked(a.replicas.of, rmq_load32(&a.acks)) >= wanted:
         rmq_publish32(a.watched, 0)
         rmq_fence()

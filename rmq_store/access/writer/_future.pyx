@@ -42,8 +42,7 @@ cdef extern from *:
     void rmq_send_by(PyTypeObject *type, int (*send)(PyObject *, PyObject *, PyObject **) except -1)
 
 cdef int64_t SLICE_NS = 100_000_000
-cdef int _TIMEOUT = PutStatus.FLUSH_DISK_TIMEOUT
-cdef int _SLAVE_TIMEOUT = PutStatus.FLUSH_SLAVE_TIMEOUT
+cdef int _TIMEOUT = PutStatus.FLUSH_DISK_TIMEOUT, _SLAVE_TIMEOUT = PutStatus.FLUSH_SLAVE_TIMEOUT
 cdef int _NO_SLAVE = PutStatus.SLAVE_NOT_AVAILABLE
 cdef object _running_loop = None    # asyncio.get_running_loop, once a task has waited: most programs have no event loop
 
@@ -110,31 +109,32 @@ cdef class PutFuture:
     cdef int _settle(self, object timeout) except -1:
         # Waits without the GIL, and leads the flush where nobody else does. Beyond the store's deadline it is late.
         cdef StorePut s = self._store
-        cdef int64_t left = 0, slice_ns, stored = 0
+        cdef int64_t now, due = 0, left = 0, slice_ns, stored = 0
         cdef bint own = False
         if s is None:
             return 0
         cdef Completer c = s._completer
         if self._end > c._late_end:
             left, stored = c._patience_ns(), rmq_load(&s.log.wrote) if s.log != NULL else 0
-        if timeout is not None and timeout * 1e9 < left:
+        if timeout is not None and max(timeout, 0) * 1e9 < left:
             left, own = <int64_t> (max(timeout, 0) * 1e9), True
         while not self._peek():
-            if left <= 0:
+            now = s.io.mono_ns(s.io.ctx)
+            due = due or now + left
+            if now >= due:
                 if own:
                     raise TimeoutError(f"message at {self._result.offset}: stored, not durable after {timeout} s: wait on")
                 c._late_end = max(c._late_end, stored)
                 self._late()
-                left = s.flush_deadline_ns
+                due = now + s.flush_deadline_ns
                 continue
-            slice_ns, s.calls = min(left, SLICE_NS), s.calls + 1
+            slice_ns, s.calls = min(due - now, SLICE_NS), s.calls + 1
             with nogil:
                 if self._wants & WAIT_DEVICE and rmq_load(&s.log.flushed) < self._end:
                     flush_wait(s.log, self._end, slice_ns)
                 elif self._wants & WAIT_REPLICA:
                     s.replicas.wait(s.replicas.of, self._end, max(self._wants >> WAIT_ACKS, 1), slice_ns)
             s.calls -= 1
-            left -= slice_ns
             PyErr_CheckSignals()
         return 0
 
@@ -153,9 +153,10 @@ cdef class PutFuture:
     def result(self, timeout=None):
         """Returns the PutResult. Waits up to `timeout` seconds (None: without limit), then raises TimeoutError.
 
-        The status is FLUSH_DISK_TIMEOUT if the message was stored, and not durable, flush_deadline_ms after a wait for any one
-        began. If no other thread makes a sync, the call makes it, and returns when it ends, however late; a task that awaits
-        the future never does. Raises DurabilityError if a write or a sync failed before.
+        The status is FLUSH_DISK_TIMEOUT if the message was not durable flush_deadline_ms after the wait began,
+        FLUSH_SLAVE_TIMEOUT if too few slaves had it slave_timeout_ms after that. A result() that ended so was the wait of all
+        messages that were stored when it began. If no other thread makes a sync, the call makes it, and returns when it ends,
+        however late; a task that awaits the future never does. Raises DurabilityError if a write or a sync failed before.
         """
         return self._outcome(timeout)
 
@@ -428,10 +429,9 @@ cdef class Completer:
     def __init__(self, StorePut store not None):
         self._store = store
         self._ahead.log, self._ahead.replicas, self._ahead.told = store.log, &store.replicas, -1
-        self._ahead.more = &store.replicas.more[TELLS_COMPLETER]
-        self._ahead.watched = &store.replicas.watched[TELLS_COMPLETER]
-        self._starting = threading.Lock()
-        self._making = StoreLock(store.path, "callbacks")
+        self._ahead.gathers = not store.sync_mode
+        self._ahead.more, self._ahead.watched = &store.replicas.more[TELLS_COMPLETER], &store.replicas.watched[TELLS_COMPLETER]
+        self._starting, self._making = threading.Lock(), StoreLock(store.path, "callbacks")
 
     def __dealloc__(self):
         if self._ahead != NULL and not self._ahead.running:
