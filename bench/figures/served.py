@@ -95,8 +95,9 @@ def _beside_bare_pair(f: Figures) -> str:
         return ""
     ours, pair = f.get(case, "per_s"), f.get(case, "per_s", PAIR)
     return "\n" + paragraph(f"""A master and a slave in C, without a store, write, send, receive, write and acknowledge as many
-        bytes; their producer computes before each record as long as `put_async` does alone. With 512 records under way they
-        have {rate(pair)} a second. This library, which also encodes, checks and dispatches, has {ours / pair:.2f} of that.""")
+        bytes; their producer computes before each record as long as the producer above takes for a `put_async` to a store
+        without a slave. With 512 records under way they have {rate(pair)} a second. This library, which also checks and
+        dispatches, has {ours / pair:.2f} of that.""")
 
 
 def _lag(f: Figures, asked: int) -> str:

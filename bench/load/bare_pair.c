@@ -14,8 +14,10 @@
 #include <fcntl.h>
 #include <linux/futex.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -230,6 +232,7 @@ static void *shared(size_t size) {
 int main(int argc, char **argv) {
     int ends[2], lag = argc == 6 && strcmp(argv[1], "lag") == 0;
     if (argc != 6 || (!lag && strcmp(argv[1], "window") != 0)) return fprintf(stderr, "see the head of bare_pair.c\n"), 2;
+    if (!lag && atoll(argv[4]) > RING_RECORDS) return fprintf(stderr, "in flight: at most %d\n", RING_RECORDS), 2;
     double seconds = atof(argv[3]), rate = atof(argv[4]);
     most = total = lag ? (int64_t)(rate * seconds) : (int64_t)(seconds * PER_S);
     s = shared(sizeof *s);
@@ -241,7 +244,10 @@ int main(int argc, char **argv) {
     pid_t child = fork();
     wire = child == 0 ? ends[1] : ends[0];
     close(child == 0 ? ends[0] : ends[1]);
-    if (child == 0) slave(lag);
+    if (child == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        slave(lag);
+    }
 
     pthread_t sender, answers, syncs;
     started(&sender, send_all, NULL);

@@ -131,6 +131,7 @@ def lag(base: Path, args: Any) -> list[Row]:
             held = alone.ask("due", rate, args.seconds, "spins")
             held.pop("producer_s")
             rows.append({"case": case, "subject": BARE, **held})
+        with scratch(base) as place:
             rows.append({"case": case, "subject": PAIR, **_bare_pair(base, place, "lag", args.seconds, rate, 0)})
     return rows
 
