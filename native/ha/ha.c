@@ -211,10 +211,10 @@ void ha_turn(rmq_ha *ha, const struct epoll_event *events, int n) {
     rmq_publish(&ha->reach, reach);
 }
 
-/* There is a leader, or was one a moment ago that left nothing to expect. If it sleeps it is called: the turn of this thread may
- * have brought what it waits for. This thread then stays out of epoll_wait as long as leaders follow each other: there it would
- * take every report that comes before the next leader is there, or that comes afterwards, as the one that came last is woken
- * first. A leader that leaves nothing to do and nothing to expect does not wake it. */
+/* There is a leader, or was one a moment ago that left nothing to expect. If it sleeps it is called: the turn of this thread
+ * may have brought what it waits for. This thread then stays out of epoll_wait as long as leaders follow each other: there it
+ * would take each report that comes before the next leader is there, or that comes afterwards, as the one that came last is
+ * woken first. A leader that leaves nothing to do and nothing to expect does not wake it. */
 static void stand_aside(rmq_ha *ha) {
     int64_t leads;
     int ticket, called;
