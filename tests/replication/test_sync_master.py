@@ -108,9 +108,10 @@ def test_puts_that_gather_behind_a_slave_that_says_nothing(tmp_path: Path) -> No
         late = m.put_async("T", b"x")
         late.add_done_callback(lambda f: told.append(f.result().status))
         until(lambda: told == [PutStatus.FLUSH_SLAVE_TIMEOUT], 20_000)
-        peer.report(m.max_log_offset)
-        until(lambda: acknowledged(m, m.max_log_offset))
-        end = m.max_log_offset
+        end = late.result().offset + late.result().size
+        until(lambda: m.max_log_offset == end)
+        peer.report(end)
+        until(lambda: acknowledged(m, end))
         after = m.put_async("T", b"x")
         until(lambda: m.max_log_offset > end)
         with pytest.raises(TimeoutError, match="not durable"):
