@@ -48,7 +48,7 @@ typedef struct Shared {
 static Shared *s;
 static unsigned char *ring;
 static int master_file, slave_file, wire;
-static int64_t most, total, *times;
+static int64_t most, *times;
 
 static void wake(Gate *g) {
     atomic_thread_fence(memory_order_seq_cst);
@@ -113,10 +113,10 @@ static void *sync_often(void *file) {
 }
 
 static void *read_all(void *arg) {
-    size_t size = (size_t)total * RECORD;
+    size_t size = (size_t)most * RECORD;
     const unsigned char *map = mmap(NULL, size, PROT_READ, MAP_SHARED, slave_file, 0);
     if (map == MAP_FAILED) die("mmap");
-    for (int64_t seen = 0; seen < total;) {
+    for (int64_t seen = 0; seen < most;) {
         int64_t now, stored = beyond(&s->reader, &s->stored, seen);
         for (now = now_ns(); seen < stored; seen++) {
             int64_t due;
@@ -191,18 +191,13 @@ static int64_t produce_window(int64_t ends, int64_t in_flight, int64_t work) {
 }
 
 static int64_t produce_due(int64_t begun, double rate) {
-    for (int64_t n = 0; n < total; n++) {
+    for (int64_t n = 0; n < most; n++) {
         int64_t due = begun + (int64_t)((double)n * 1e9 / rate);
         while (now_ns() < due) continue;
         beyond(&s->producer, &s->acknowledged, n - RING_RECORDS);
         make(n, due);
     }
-    return total;
-}
-
-static int ascending(const void *a, const void *b) {
-    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-    return (x > y) - (x < y);
+    return most;
 }
 
 static double cpu_s(int who) {
@@ -234,7 +229,7 @@ int main(int argc, char **argv) {
     if (argc != 6 || (!lag && strcmp(argv[1], "window") != 0)) return fprintf(stderr, "see the head of bare_pair.c\n"), 2;
     if (!lag && atoll(argv[4]) > RING_RECORDS) return fprintf(stderr, "in flight: at most %d\n", RING_RECORDS), 2;
     double seconds = atof(argv[3]), rate = atof(argv[4]);
-    most = total = lag ? (int64_t)(rate * seconds) : (int64_t)(seconds * PER_S);
+    most = lag ? (int64_t)(rate * seconds) : (int64_t)(seconds * PER_S);
     s = shared(sizeof *s);
     times = shared((size_t)most * sizeof *times);
     ring = shared((size_t)RING_RECORDS * RECORD);

@@ -39,11 +39,6 @@ static int exactly(int epoll, int fd, unsigned char *to, size_t n) {
     return 1;
 }
 
-static int ascending(const void *a, const void *b) {
-    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-    return (x > y) - (x < y);
-}
-
 static int trip(int rounds, size_t bytes) {
     int ends[2];
     over_loopback(ends);

@@ -66,11 +66,6 @@ static void ask_pull(int fd, long offset) {
     ask(fd, 11, ext, 0);
 }
 
-static int ascending(const void *a, const void *b) {
-    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-    return (x > y) - (x < y);
-}
-
 static double percentile(int64_t *times, int n, double share) {
     qsort(times, (size_t)n, sizeof *times, ascending);
     return (double)times[(int)(share * (n - 1))] / 1e3;

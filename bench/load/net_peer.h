@@ -45,6 +45,12 @@ static inline void over_loopback(int ends[2]) {
     close(listener);
 }
 
+/* Of int64_t, for qsort. */
+static inline int ascending(const void *a, const void *b) {
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
 /* Of a header in JSON; -1: it has no such name. */
 static inline int64_t number_behind(const char *text, size_t n, const char *name) {
     const char *at = memmem(text, n, name, strlen(name));
