@@ -159,7 +159,8 @@ def test_a_wait_counts_only_the_time_that_passed(tmp_path: Path) -> None:
     """The flush of a put that waits for both comes long before the slave's word; on a clock that stands still, nothing is
     late."""
     probe = ProbeIo(keep_bytes=False)
-    with master(tmp_path / "m", _io=probe, role="sync_master", slave_timeout_ms=50) as m, connected(m) as peer:
+    with master(tmp_path / "m", _io=probe, role="sync_master", slave_timeout_ms=50, write_path="mmap") as m, \
+            connected(m) as peer:
         peer.report(0)
         joined(m)
         slot = ctypes.c_void_p.from_address(probe.clock_slot)
