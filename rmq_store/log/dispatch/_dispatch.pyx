@@ -6,7 +6,7 @@ from libc.string cimport memcmp
 from rmq_store.base.histogram._histogram cimport rmq_histogram_add
 from rmq_store.base.io._sync cimport (EDQUOT, EIO, ENOMEM, ENOSPC, ETIMEDOUT, rmq_add32, rmq_count, rmq_event_ticket,
                                       rmq_event_wait, rmq_event_wake, rmq_fence, rmq_load, rmq_load32, rmq_mutex_lock,
-                                      rmq_mutex_try, rmq_mutex_unlock, rmq_pause, rmq_prefetch, rmq_publish, rmq_publish32,
+                                      rmq_mutex_try, rmq_mutex_unlock, rmq_pause, rmq_publish, rmq_publish32,
                                       rmq_thread_join, rmq_thread_start)
 from rmq_store.base.segment._file cimport log_file_lost, log_file_release, row_find
 from rmq_store.codec._delay cimport delay_tags_code
@@ -14,7 +14,7 @@ from rmq_store.codec._inner cimport Inner, inner_of
 from rmq_store.codec._layout cimport BLANK_SIZE, FLAG_INNER_BATCH, FLAG_TRANSACTION, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from rmq_store.codec._light cimport Light, light_next, light_topic, lights_of
 from rmq_store.codec._record cimport (RECORD_BAD_SIZE, RECORD_BLANK, RECORD_OK, RECORD_SIZE_MISMATCH, PropertyView,
-                                      RecordStatus, RecordView, properties_scan, record_parse, topic_fits)
+                                      RecordStatus, RecordView, properties_scan, record_parse, record_prefetch_next, topic_fits)
 from rmq_store.filter._bitmap cimport FilterSet, filter_bits
 from rmq_store.log.commitlog._log cimport FENCE_WRITE, PIN_DISPATCH, Log, log_fence, log_make_way, log_pin, log_unpin
 from rmq_store.log.pool._pool cimport pool_at
@@ -222,8 +222,7 @@ cdef int _round(Dispatcher *d, int64_t limit) noexcept nogil:
             rc = -EIO
             break
         if status == RECORD_OK and v.physical_offset == at:
-            rmq_prefetch(v.start + v.size)
-            rmq_prefetch(v.start + v.size + 64)
+            record_prefetch_next(&v)
             rc = _record(d, &v)
             if rc != 0:
                 break

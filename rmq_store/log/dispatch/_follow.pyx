@@ -18,7 +18,7 @@ from rmq_store.base.segment._file cimport (LogFile, log_file_lost, log_file_rele
 from rmq_store.codec._layout cimport (BLANK_SIZE, FLAG_INNER_BATCH, FLAG_TRANSACTION, TRANSACTION_PREPARED,
                                       TRANSACTION_ROLLBACK)
 from rmq_store.codec._record cimport (RECORD_BLANK, RECORD_OK, RecordStatus, RecordView, record_in_place, record_of_queue,
-                                      record_parse, topic_fits)
+                                      record_parse, record_prefetch_next, topic_fits)
 from rmq_store.log.commitlog._log cimport Log
 from rmq_store.log.dispatch._dispatch cimport Dispatcher
 from rmq_store.queues.consumequeue._batches cimport queue_batched
@@ -110,7 +110,10 @@ cdef bint _record(Dispatcher *d, int64_t at, RecordView *v, int64_t *next_at, in
         next_at[0] = end
         return True
     next_at[0] = at + v.size
-    return status == RECORD_OK and v.physical_offset == at
+    if status != RECORD_OK or v.physical_offset != at:
+        return False
+    record_prefetch_next(v)
+    return True
 
 
 cdef int _leads(void *dispatcher, const Queue *q, int64_t index, int64_t physical, int32_t size) noexcept nogil:

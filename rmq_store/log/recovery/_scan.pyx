@@ -6,7 +6,7 @@ from rmq_store.base.segment._file cimport FileRow, LogFile, log_file_release, lo
 from rmq_store.codec._bad cimport BAD_NOT, BAD_PLACE, BAD_RECORD_CRC, BAD_TORN, Bad as _Bad, body_bad, parse_bad
 from rmq_store.codec._layout cimport BLANK_SIZE, MAGIC_V1, MAGIC_V2, RECORD_FIXED_SIZE, RECORD_TIMED_SIZE
 from rmq_store.codec._record cimport (RECORD_BLANK, RECORD_OK, RecordStatus, RecordView, head_magic, head_store_timestamp,
-                                      record_crc_check, record_parse, rmq_get64)
+                                      record_crc_check, record_parse, record_prefetch_next, rmq_get64)
 
 import os
 
@@ -101,6 +101,7 @@ cdef void _walk(const LogFile *f, int64_t begin, int64_t limit, int64_t queued_u
         if status != RECORD_OK:
             w.reason = parse_bad(status, &v)
             return
+        record_prefetch_next(&v)
         w.reason = _check(&v, at, check_crc, crc_property)
         if w.reason != BAD_NOT:
             return
