@@ -240,6 +240,7 @@ def catch_up(subject: str, base: Path, args: Any) -> list[Row]:
 
 
 def _copied(base: Path, log: Path, to: object, mib: int) -> Row:
+    Lent(2 * mib).give_back()
     found: Row = json.loads(subprocess.check_output([compiled(base, "bare_socket"), "copy", str(log), str(to), str(mib)]))
     return found
 
