@@ -1,8 +1,11 @@
-/* rmq_cpu.h: a thread that leaves a processor runs on another one, may run where it might before, and stays where it must. */
+/* rmq_cpu.h: a thread that leaves a processor runs on another one, may run where it might before, and stays where it must;
+ * one that asks for short turns gets them, and nothing else. */
 #define _GNU_SOURCE
 #include "check.h"
 #include "rmq_cpu.h"
+#include <stdio.h>
 #include <string.h>
+#include <sys/utsname.h>
 
 static unsigned long before[RMQ_CPU_WORDS], after[RMQ_CPU_WORDS];
 
@@ -18,8 +21,34 @@ static int leaves(int cpu) {
     return now != cpu;
 }
 
+static rmq_turns turns(void) {
+    rmq_turns t;
+    CHECK(syscall(SYS_sched_getattr, 0, &t, sizeof t, 0) == 0);
+    return t;
+}
+
+/* Nothing but the length of a turn changes, and that where the kernel knows it. */
+static void test_short_turns(void) {
+    struct utsname kernel;
+    int major = 0, minor = 0;
+    CHECK(uname(&kernel) == 0 && sscanf(kernel.release, "%d.%d", &major, &minor) == 2);
+    CHECK(nice(3) >= 0);
+    rmq_turns was = turns();
+    rmq_cpu_short_turns();
+    rmq_turns now = turns();
+    CHECK(now.policy == was.policy && now.nice == was.nice && now.nice >= 3);
+    CHECK(now.runtime == (major > 6 || (major == 6 && minor >= 12) ? RMQ_TURN_NS : was.runtime));
+    struct sched_param none = {0};
+    CHECK(sched_setscheduler(0, SCHED_BATCH, &none) == 0);
+    was = turns();
+    rmq_cpu_short_turns();
+    now = turns();
+    CHECK(now.policy == SCHED_BATCH && now.runtime == was.runtime);
+}
+
 int main(void) {
     limit_seconds(60);
+    test_short_turns();
     cpu_set_t one;
     int count = 0, left = 0, cpu = rmq_cpu();
     CHECK(cpu >= 0 && allowed(before) > 0);

@@ -11,8 +11,8 @@ from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport strncpy
 
 from rmq_store.access.core._core cimport StoreCore
-from rmq_store.base.io._sync cimport (ETIMEDOUT, rmq_count, rmq_load, rmq_load32, rmq_mutex_lock, rmq_mutex_unlock, rmq_publish,
-                                      rmq_publish32, rmq_thread_join, rmq_thread_start)
+from rmq_store.base.io._sync cimport (ETIMEDOUT, rmq_count, rmq_cpu_short_turns, rmq_load, rmq_load32, rmq_mutex_lock,
+                                      rmq_mutex_unlock, rmq_publish, rmq_publish32, rmq_thread_join, rmq_thread_start)
 from rmq_store.base.segment._allocator cimport allocator_forget
 from rmq_store.base.segment._file cimport row_start
 from rmq_store.codec._record cimport rmq_get32, rmq_get64, rmq_put64
@@ -216,6 +216,7 @@ cdef void *_run(void *arg) noexcept nogil:
     cdef Mirror *m = <Mirror *> arg
     cdef int64_t pause = RETRY_FIRST_MS
     cdef int rc
+    rmq_cpu_short_turns()
     while rmq_load32(&m.stop) == 0:
         rc = rmq_ha_connect(&m.peer_socket, m.host, m.port, m.wake, m.silence_ms)
         if rc >= 0:
