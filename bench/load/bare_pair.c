@@ -4,10 +4,12 @@
  *     bare_pair window DIR SECONDS IN_FLIGHT WORK_NS    a record is under way until the slave has acknowledged it; before each,
  *                                                       the producer computes for WORK_NS, as a caller in Python does
  *     bare_pair lag DIR SECONDS RATE 0                  until a thread of the slave's process has read it, from its due time
+ *     bare_pair behind DIR SECONDS RATE 0               how long the first record that the slave lacks has been due, as a
+ *                                                       thread finds that looks every LOOK_US
  *
  * The master has a thread that makes records, and spins until one is due; one that writes and sends what has gathered, as soon
  * as the slave has acknowledged nearly all that went before; and one for acknowledgements. The slave has one that receives,
- * writes and acknowledges, and for `lag` one that reads. Both sync their file twice a second. Who waits sleeps on a futex.
+ * writes and acknowledges, and one that reads, or looks. Both sync their file twice a second. Who waits sleeps on a futex.
  * Prints {"per_s":..,"p50_us":..,"p99_us":..,"p999_us":..,"cpu_us":..}, the last for one record, of both sides. */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -25,7 +27,8 @@
 
 #include "net_peer.h"
 
-enum { RING_RECORDS = 1 << 16, RECEIVE = 1 << 20, SYNC_US = 500000 };
+enum { RING_RECORDS = 1 << 16, RECEIVE = 1 << 20, SYNC_US = 500000, LOOK_US = 500 };
+typedef enum Mode { WINDOW, LAG, BEHIND, MODES } Mode;
 enum { RECORD = 1116 /* one of 1 KiB in a log */, UNDER_WAY = 64 /* records at which more is sent */ };
 static const double PER_S = 7e5;        /* room for a window's records, for each second: it ends early where they are more */
 
@@ -43,12 +46,16 @@ typedef struct Shared {
     _Alignas(64) Gate sender;
     _Alignas(64) Gate reader;
     _Atomic int over;
+    int64_t begun, looks;
 } Shared;
 
 static Shared *s;
 static unsigned char *ring;
 static int master_file, slave_file, wire;
 static int64_t most, *times;
+static double rate;
+
+static int64_t due_ns(int64_t n) { return s->begun + (int64_t)((double)n * 1e9 / rate); }
 
 static void wake(Gate *g) {
     atomic_thread_fence(memory_order_seq_cst);
@@ -127,16 +134,27 @@ static void *read_all(void *arg) {
     return arg;
 }
 
+static void *look_often(void *arg) {
+    beyond(&s->reader, &s->stored, 0);
+    for (int64_t stored = 0; stored < most && s->looks < most;) {
+        usleep(LOOK_US);
+        stored = atomic_load(&s->stored);
+        int64_t late = now_ns() - due_ns(stored);
+        times[s->looks++] = late > 0 ? late : 0;
+    }
+    return arg;
+}
+
 static void started(pthread_t *t, void *(*run)(void *), void *arg) {
     if (pthread_create(t, NULL, run, arg) != 0) die("pthread_create");
 }
 
 /* The process of the slave; ends with the stream. */
-static void slave(int lag) {
+static void slave(Mode mode) {
     pthread_t reader, syncs;
     unsigned char *buffer = malloc(RECEIVE);
     int64_t come = 0;
-    if (lag) started(&reader, read_all, NULL);
+    if (mode != WINDOW) started(&reader, mode == LAG ? read_all : look_often, NULL);
     started(&syncs, sync_often, &slave_file);
     for (ssize_t n; (n = recv(wire, buffer, RECEIVE, 0)) > 0;) {
         written(slave_file, buffer, (size_t)n, come);
@@ -146,7 +164,7 @@ static void slave(int lag) {
         atomic_store(&s->stored, whole);
         wake(&s->reader);
     }
-    if (lag) pthread_join(reader, NULL);
+    if (mode != WINDOW) pthread_join(reader, NULL);
     pthread_join(syncs, NULL);
     _exit(0);
 }
@@ -190,9 +208,9 @@ static int64_t produce_window(int64_t ends, int64_t in_flight, int64_t work) {
     return made;
 }
 
-static int64_t produce_due(int64_t begun, double rate) {
+static int64_t produce_due(void) {
     for (int64_t n = 0; n < most; n++) {
-        int64_t due = begun + (int64_t)((double)n * 1e9 / rate);
+        int64_t due = due_ns(n);
         while (now_ns() < due) continue;
         beyond(&s->producer, &s->acknowledged, n - RING_RECORDS);
         make(n, due);
@@ -225,11 +243,15 @@ static void *shared(size_t size) {
 }
 
 int main(int argc, char **argv) {
-    int ends[2], lag = argc == 6 && strcmp(argv[1], "lag") == 0;
-    if (argc != 6 || (!lag && strcmp(argv[1], "window") != 0)) return fprintf(stderr, "see the head of bare_pair.c\n"), 2;
-    if (!lag && atoll(argv[4]) > RING_RECORDS) return fprintf(stderr, "in flight: at most %d\n", RING_RECORDS), 2;
-    double seconds = atof(argv[3]), rate = atof(argv[4]);
-    most = lag ? (int64_t)(rate * seconds) : (int64_t)(seconds * PER_S);
+    static const char *names[] = {"window", "lag", "behind"};
+    int ends[2];
+    Mode mode = WINDOW;
+    while (argc == 6 && mode < MODES && strcmp(argv[1], names[mode]) != 0) mode++;
+    if (argc != 6 || mode == MODES) return fprintf(stderr, "see the head of bare_pair.c\n"), 2;
+    if (mode == WINDOW && atoll(argv[4]) > RING_RECORDS) return fprintf(stderr, "in flight: at most %d\n", RING_RECORDS), 2;
+    double seconds = atof(argv[3]);
+    rate = atof(argv[4]);
+    most = (int64_t)(seconds * (mode == WINDOW ? PER_S : rate));
     s = shared(sizeof *s);
     times = shared((size_t)most * sizeof *times);
     ring = shared((size_t)RING_RECORDS * RECORD);
@@ -241,26 +263,27 @@ int main(int argc, char **argv) {
     close(child == 0 ? ends[0] : ends[1]);
     if (child == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
-        slave(lag);
+        slave(mode);
     }
 
     pthread_t sender, answers, syncs;
     started(&sender, send_all, NULL);
     started(&answers, acknowledgements, NULL);
     started(&syncs, sync_often, &master_file);
-    int64_t begun = now_ns(), made = lag ? produce_due(begun, rate)
-                                         : produce_window(begun + (int64_t)(seconds * 1e9), atoll(argv[4]), work);
+    s->begun = now_ns();
+    int64_t made = mode != WINDOW ? produce_due() : produce_window(s->begun + (int64_t)(seconds * 1e9), atoll(argv[4]), work);
     for (int64_t seen = 0; seen < made;) seen = beyond(&s->producer, &s->acknowledged, seen);
-    double took = (double)(now_ns() - begun) / 1e9;
+    double took = (double)(now_ns() - s->begun) / 1e9;
     atomic_store(&s->over, 1);
     wake(&s->to_send);
     pthread_join(sender, NULL);
     pthread_join(syncs, NULL);
     shutdown(wire, SHUT_WR);
     wait(NULL);
-    qsort(times, (size_t)made, sizeof *times, ascending);
+    int64_t n = mode == BEHIND ? s->looks : made;
+    qsort(times, (size_t)n, sizeof *times, ascending);
     printf("{\"per_s\":%.1f,\"p50_us\":%.2f,\"p99_us\":%.2f,\"p999_us\":%.2f,\"cpu_us\":%.3f}\n", (double)made / took,
-           (double)times[made / 2] / 1e3, (double)times[made * 99 / 100] / 1e3, (double)times[made * 999 / 1000] / 1e3,
+           (double)times[n / 2] / 1e3, (double)times[n * 99 / 100] / 1e3, (double)times[n * 999 / 1000] / 1e3,
            (cpu_s(RUSAGE_SELF) + cpu_s(RUSAGE_CHILDREN)) * 1e6 / (double)made);
     return 0;
 }

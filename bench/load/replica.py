@@ -7,6 +7,8 @@ The commands and answers are those of tools/interop/src/Replica.java, which is t
     due RATE SECONDS HOW            puts that say when they were due: {"held_per_s":.., "producer_s":..}, its processor time;
                                     the producer `spins` or `sleeps` until a put is due
     lag COUNT                       a slave reads so many of what `due` puts, and counts from then: {"p50_us":.., "p99_us":..}
+    behind COUNT RATE               a slave looks every half millisecond how long the first message that it lacks has been due,
+                                    until it lacks none of COUNT: {"looks":.., "behind_p50_us":.., "behind_p99_us":..}
     rounds COUNT PUTS PAUSE         a round is PUTS puts; {"wall_ns":.., "cpu_ns":..} for one put, medians of rounds
     rounds_until_followed PUTS PAUSE    the same until a slave has come, followed and lacks nothing
 """
@@ -28,6 +30,7 @@ SPARE_NS = 100_000      # before a due time at which a producer stops sleeping
 SMALL = bytes(100)      # of rounds
 GET = 32
 LAG_S = 60              # a reader waits no longer
+LOOK_S = 0.0005         # as bare_pair.c
 
 Answer = dict[str, Any]
 
@@ -148,6 +151,20 @@ class Side:
                 times.add(now - int.from_bytes(message.body[:8], "big"))
             at = found.next_offset
         return {"messages": times.count, **_times(times)}
+
+    def behind(self, count: str, rate: str) -> Answer:
+        """How far the log of the slave is behind, whether or not somebody reads it: a reader that wakes for each message takes
+        the processor from the slave. Every message of `due` is as long as the first, and they are due in equal distances."""
+        store, clock, times, deadline = self.store, time.perf_counter_ns, Histogram(), time.monotonic() + LAG_S
+        while not store.max_offset(TOPIC, 0) and time.monotonic() < deadline:
+            time.sleep(0.001)
+        first = store.get(TOPIC, 0, 0, 1)[0]
+        begun, size, gap, has = int.from_bytes(first.body[:8], "big"), first.size, 1e9 / float(rate), 0
+        while has < int(count) and time.monotonic() < deadline:
+            time.sleep(LOOK_S)
+            has = _end(store) // size
+            times.add(max(0, clock() - begun - int(has * gap)))
+        return {"looks": times.count, **{f"behind_{name}": value for name, value in _times(times).items()}}
 
     def _rounds(self, puts: int, pause: float, more: Callable[[int], bool]) -> Answer:
         put, wall, cpu, clock, thread = self.store.put, [], [], time.perf_counter_ns, time.thread_time_ns

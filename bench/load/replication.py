@@ -1,8 +1,10 @@
 """A master and its slave over loopback: lag, what the master's puts notice, and the real pair beside them, in turns.
 
     lag_RATE        puts of 1 KiB at a rate; until a reader of the slave has each, counted from when its put was due, and until
-                    the put has returned (`put_`), which `bare`, a master that nobody follows, shows alone; `bare pair`: the
-                    same path without a store, in C (bench/load/bare_pair.c)
+                    the put has returned (`put_`), which `bare`, a master that nobody follows, shows alone. `behind_`: in a
+                    run of its own, how long the first message that the slave's log lacks has been due, at moments half a
+                    millisecond apart: no reader wakes for each message. `bare pair`: the same path without a store, in C
+                    (bench/load/bare_pair.c)
     put             a put of the master beside one of a store without replication, in processor time: nobody connected; a slave
     single          one put that waits for the slave, beside a put that does not plus a bare round trip of its bytes (`ratio`)
     window          SYNC_MASTER and asynchronous flush, 512 puts under way, in-process on both sides; `bare`: the same calls
@@ -132,7 +134,10 @@ def lag(base: Path, args: Any) -> list[Row]:
             held.pop("producer_s")
             rows.append({"case": case, "subject": BARE, **held})
         with scratch(base) as place:
-            rows.append({"case": case, "subject": PAIR, **_bare_pair(base, place, "lag", args.seconds, rate, 0)})
+            pair_row = _bare_pair(base, place, "lag", args.seconds, rate, 0)
+        with scratch(base) as place:
+            behind = _bare_pair(base, place, "behind", args.seconds, rate, 0)
+        rows.append({"case": case, "subject": PAIR, **pair_row, **{f"behind_{k}": behind[k] for k in ("p50_us", "p99_us")}})
     return rows
 
 
@@ -143,7 +148,11 @@ def _lag(base: Path, args: Any, rate: int, how: str) -> Row:
         held = master.ask("due", rate, args.seconds, how)
         found = slave.answer()
         beside = master.cpu_s() + slave.cpu_s() - before - held.pop("producer_s")
-        return {**held, **found, "cores_beside": round(beside * held["held_per_s"] / max(found["messages"], 1), 3)}
+    with scratch(base) as place, pair(OURS, place) as (master, slave):
+        slave.tell("behind", int(rate * args.seconds), rate)
+        master.ask("due", rate, args.seconds, how)
+        behind = slave.answer()
+    return {**held, **found, **behind, "cores_beside": round(beside * held["held_per_s"] / max(found["messages"], 1), 3)}
 
 
 def put(base: Path, args: Any) -> list[Row]:
