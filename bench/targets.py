@@ -119,6 +119,8 @@ NETWORK = (
            "cpu_us_rmq-network", at_least=False),
     *(_plain(f"replication: lag at 100,000 puts a second of 1 KiB, {name}", "us", limit, "replication/lag_100000", key,
              at_least=False) for name, key, limit in (("median", "p50_us", 200), ("p99", "p99_us", 2000))),
+    *(_plain(f"replication: the same without a reader, {name}", "us", limit, "replication/lag_100000", key, at_least=False)
+      for name, key, limit in (("median", "behind_p50_us", 200), ("p99", "behind_p99_us", 2000))),
     _between("replication: the same p99 beside a bare pair", 1.5, "replication/lag_100000",
              f"replication/lag_100000/{PAIR}", "p99_us"),
     _plain("replication: a put of the master beside one without a slave", "x", 1.03, "replication/put/slave", "ratio",

@@ -91,8 +91,6 @@ def replication(f: Figures) -> str:
 
 def _beside_bare_pair(f: Figures) -> str:
     case = "replication/window"
-    if PAIR not in f.subjects(case):
-        return ""
     ours, pair = f.get(case, "per_s"), f.get(case, "per_s", PAIR)
     return "\n" + paragraph(f"""A master and a slave in C, without a store, write, send, receive, write and acknowledge as many
         bytes; their producer computes before each record as long as the producer above takes for a `put_async` to a store
@@ -108,14 +106,23 @@ def _lag(f: Figures, asked: int) -> str:
         {plain(one(case, 'cores_beside'))} of another one. If the producer sleeps until its puts are due, and so puts them late
         and in small bursts, the two values are {time(one(case, 'p50_us', SLEEPS))} and {time(one(case, 'p99_us', SLEEPS))}. The
         99th percentile of the puts themselves, from when they were due, is {time(one(case, 'put_p99_us'))}; without a slave it
-        is {time(one(case, 'put_p99_us', BARE))}.{_lag_bare(f, case)}"""
+        is {time(one(case, 'put_p99_us', BARE))}.{_lag_bare(f, case)}{_behind(f, case)}"""
 
 
 def _lag_bare(f: Figures, case: str) -> str:
-    if PAIR not in f.subjects(case):
-        return ""
     p50, p99 = (time(f.get(case, key, PAIR)) for key in ("p50_us", "p99_us"))
     return f" The same path without a store, in C, has {p50} and {p99} in the place of the first two values."
+
+
+def _behind(f: Figures, case: str) -> str:
+    def values(subject: str) -> str:
+        return " and ".join(time(f.get(case, key, subject)) for key in ("behind_p50_us", "behind_p99_us"))
+
+    try:
+        return f""" Without a reader, which takes a part of the processor from the slave, the slave's log is behind by
+            {values(OURS)}, and by {values(SLEEPS)} if the producer sleeps; the path in C by {values(PAIR)}."""
+    except NotMeasured:
+        return ""
 
 
 def lag(f: Figures) -> str:

@@ -80,9 +80,10 @@ def served() -> dict[str, dict[str, Any]]:
                     for load in ("send_1x1", "send_16x16", "pull_1x1") for beside in ("", "_busy")},
         "embedded": {f"embedded_{case}": {path: [ratio] for path in ("mmap", "pool")}
                      for case in ("control", "idle", "holding")},
-        "replication": {"window": {s: [pair] for s in (OURS, *real)},
+        "replication": {"window": {s: [pair] for s in (OURS, *real, "bare pair")},
                         **{f"lag_{n}": {s: [{"p50_us": 150.0, "p99_us": 1500.0, "held_per_s": n, "cores_beside": 0.6,
-                                             "put_p99_us": 40.0}] for s in (OURS, "sleeps", "bare")}
+                                             "put_p99_us": 40.0, "behind_p50_us": 70.0, "behind_p99_us": 300.0}]
+                                         for s in (OURS, "sleeps", "bare", "bare pair")}
                            for n in (20_000, 100_000)},
                         "catch_up": {s: [pair] for s in (OURS, *real, "bare")},
                         "put": {s: [ratio] for s in ("nobody", "slave")},
