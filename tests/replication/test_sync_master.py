@@ -114,7 +114,7 @@ def test_puts_that_gather_behind_a_slave_that_says_nothing(tmp_path: Path) -> No
         until(lambda: acknowledged(m, end))
         after = m.put_async("T", b"x")
         until(lambda: m.max_log_offset > end)
-        with pytest.raises(TimeoutError, match="not durable"):
+        with pytest.raises(TimeoutError, match="not with a slave"):
             after.result(timeout=0)
         peer.report(m.max_log_offset)
         until(lambda: acknowledged(m, m.max_log_offset))
@@ -153,6 +153,58 @@ def test_tasks_wait_for_a_slave(tmp_path: Path) -> None:
     with master(tmp_path / "m", **SYNC) as m, slave(tmp_path / "s", m):
         joined(m)
         asyncio.run(run(m))
+
+
+def test_each_future_is_late_at_its_own_time(tmp_path: Path) -> None:
+    """One waits for slaves alone, the other for the device as well, which takes long."""
+    probe = ProbeIo(keep_bytes=False)
+    with master(tmp_path / "m", _io=probe, role="sync_master", slave_timeout_ms=50, flush_deadline_ms=3_600_000) as m, \
+            connected(m) as peer:
+        peer.report(0)
+        joined(m)
+        told: list[str] = []
+        probe.hold("fdatasync|msync", "/commitlog/")
+        try:
+            both, short = m.put_async("T", b"x", wait=True), m.put_async("T", b"x")
+            both.add_done_callback(lambda f: told.append("both"))
+            short.add_done_callback(lambda f: told.append("short"))
+            assert short.result().status == PutStatus.FLUSH_SLAVE_TIMEOUT
+            until(lambda: told == ["short"], 20_000)
+            with pytest.raises(TimeoutError, match="not durable"):
+                both.result(timeout=0)
+            end = short.result().offset + short.result().size
+            until(lambda: m.replicas()[0].sent_bytes == end, 20_000)
+            peer.report(end)
+            until(lambda: acknowledged(m, end), 20_000)
+            assert not both.done()
+        finally:
+            probe.release()
+        assert both.result().status == PutStatus.PUT_OK
+        until(lambda: told == ["short", "both"], 20_000)
+
+
+@pytest.mark.parametrize("how", ["result", "polled", "callback", "task"])
+def test_slaves_have_their_own_time_behind_the_device(tmp_path: Path, how: str) -> None:
+    """The device has the message soon, and may take an hour; the slave says nothing."""
+    with master(tmp_path / "m", role="sync_master", flush_mode="sync", slave_timeout_ms=50,
+                flush_deadline_ms=3_600_000) as m, connected(m) as peer:
+        peer.report(0)
+        joined(m)
+        future = m.put_async("T", b"x")
+        told: list[object] = []
+
+        async def wait() -> None:
+            await future
+
+        if how == "callback":
+            future.add_done_callback(told.append)
+            until(lambda: told == [future], 20_000)
+        elif how == "polled":
+            until(future.done, 20_000)
+        elif how == "task":
+            asyncio.run(wait())
+        assert future.result().status == PutStatus.FLUSH_SLAVE_TIMEOUT
+        assert m._position("flushed") == m.max_log_offset
 
 
 def test_a_wait_counts_only_the_time_that_passed(tmp_path: Path) -> None:

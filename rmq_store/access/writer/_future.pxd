@@ -18,6 +18,8 @@ cdef class PutFuture:
 
     cdef bint _peek(self) except -1
     cdef bint _acknowledged(self)
+    cdef int _lacks(self)
+    cdef bint _is_late(self, int64_t now)
     cdef int _settle(self, object timeout) except -1
     cdef PutResult _outcome(self, object timeout)
 
@@ -37,10 +39,9 @@ cdef class Completer:
     cdef WaitedFutures _turn_waited
     cdef void *_turn_thread
     cdef bint _closed
-    cdef int64_t _late_end      # what is stored below it has been waited for in vain as long as a put may wait
+    cdef int64_t _late_end, _late_patience      # what is stored below it has been waited for in vain for so long
 
     cdef int _want(self, int64_t end, int wants) except -1
-    cdef int64_t _patience_ns(self)
     cdef bint _loop_here(self, Awaited a) except -1
 
 

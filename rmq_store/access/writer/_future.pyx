@@ -16,7 +16,8 @@ from libc.stdint cimport int64_t
 from libc.stdlib cimport calloc, free
 
 from rmq_store.access.writer._ahead cimport ahead_add, ahead_remove, ahead_replicate, ahead_signal, ahead_start, ahead_stop
-from rmq_store.access.writer._put cimport TELLS_COMPLETER, WAIT_ACKS, WAIT_DEVICE, WAIT_REPLICA, PutResult, StorePut
+from rmq_store.access.writer._put cimport (TELLS_COMPLETER, WAIT_ACKS, WAIT_DEVICE, WAIT_REPLICA, PutResult, StorePut,
+                                           patience_ns)
 from rmq_store.base.io._sync cimport (ECANCELED, ETIMEDOUT, rmq_event_wake, rmq_fence, rmq_load, rmq_load32, rmq_publish,
                                       rmq_publish32)
 from rmq_store.log.flush._flush cimport flush_all, flush_wait
@@ -26,18 +27,7 @@ from rmq_store.access.writer.callbacks import Callbacks, call_now
 from rmq_store.base.io._lock import StoreLock
 from rmq_store.status import PutStatus
 
-cdef extern from *:
-    """
-    /* What compiled awaitables have: `await` gets their outcome as a value, where __next__ must raise StopIteration with it,
-       which costs a third of a microsecond. Cython has the slot for its generators only. */
-    static PyAsyncMethods rmq_async;
-    static void rmq_send_by(PyTypeObject *type, int (*send)(PyObject *, PyObject *, PyObject **)) {
-        if (type->tp_as_async != NULL) rmq_async = *type->tp_as_async;
-        rmq_async.am_send = (sendfunc) send;
-        type->tp_as_async = &rmq_async;
-        PyType_Modified(type);
-    }
-    """
+cdef extern from "rmq_awaited.h":
     int PYGEN_RETURN, PYGEN_NEXT
     void rmq_send_by(PyTypeObject *type, int (*send)(PyObject *, PyObject *, PyObject **) except -1)
 
@@ -106,6 +96,17 @@ cdef class PutFuture:
             self._result.code = _SLAVE_TIMEOUT
         return rc != -ETIMEDOUT
 
+    cdef int _lacks(self):
+        # What of its WAIT_ bits is still to come, but for slaves, which _acknowledged asks.
+        cdef StorePut s = self._store
+        return self._wants & ~WAIT_DEVICE if s.log != NULL and rmq_load(&s.log.flushed) >= self._end else self._wants
+
+    cdef bint _is_late(self, int64_t now):
+        # Of one that somebody looks at now and again. Once the device has it, slaves have their time.
+        if self._since == 0 or self._lacks() != self._wants:
+            self._wants, self._since = self._lacks(), now
+        return now - self._since >= patience_ns(self._store, self._wants)
+
     cdef int _settle(self, object timeout) except -1:
         # Waits without the GIL, and leads the flush where nobody else does. Beyond the store's deadline it is late.
         cdef StorePut s = self._store
@@ -114,25 +115,31 @@ cdef class PutFuture:
         if s is None:
             return 0
         cdef Completer c = s._completer
-        if self._end > c._late_end:
-            left, stored = c._patience_ns(), rmq_load(&s.log.wrote) if s.log != NULL else 0
+        cdef int lacks = self._lacks()
+        if self._end > c._late_end or patience_ns(s, lacks) > c._late_patience:
+            left, stored = patience_ns(s, lacks), rmq_load(&s.log.wrote) if s.log != NULL else 0
         if timeout is not None and max(timeout, 0) * 1e9 < left:
             left, own = <int64_t> (max(timeout, 0) * 1e9), True
         while not self._peek():
             now = s.io.mono_ns(s.io.ctx)
             due = due or now + left
+            if self._lacks() != lacks:      # the device has it now: slaves have their time from here on
+                lacks = self._lacks()
+                if lacks & WAIT_REPLICA and due - now > s.replicas.timeout_ns:
+                    due, own = now + s.replicas.timeout_ns, False
             if now >= due:
                 if own:
-                    raise TimeoutError(f"message at {self._result.offset}: stored, not durable after {timeout} s: wait on")
-                c._late_end = max(c._late_end, stored)
+                    raise TimeoutError(f"message at {self._result.offset}: stored, not "
+                                       f"{'durable' if lacks & WAIT_DEVICE else 'with a slave'} after {timeout} s: wait on")
+                c._late_end, c._late_patience = max(c._late_end, stored), patience_ns(s, lacks)
                 self._late()
                 due = now + s.flush_deadline_ns
                 continue
             slice_ns, s.calls = min(due - now, SLICE_NS), s.calls + 1
             with nogil:
-                if self._wants & WAIT_DEVICE and rmq_load(&s.log.flushed) < self._end:
+                if lacks & WAIT_DEVICE:
                     flush_wait(s.log, self._end, slice_ns)
-                elif self._wants & WAIT_REPLICA:
+                elif lacks & WAIT_REPLICA:
                     s.replicas.wait(s.replicas.of, self._end, max(self._wants >> WAIT_ACKS, 1), slice_ns)
             s.calls -= 1
             PyErr_CheckSignals()
@@ -142,21 +149,24 @@ cdef class PutFuture:
         """Stored, and not known to be durable: an outcome, too, where there is something that can carry it."""
         cdef StorePut s = self._store
         if s is not None and self._result is not None:
-            on_disk = self._wants & WAIT_DEVICE == 0 or (s.log != NULL and rmq_load(&s.log.flushed) >= self._end)
-            self._result.code = _SLAVE_TIMEOUT if on_disk else _TIMEOUT
+            if self._lacks() & (WAIT_DEVICE | WAIT_REPLICA):
+                self._result.code = _TIMEOUT if self._lacks() & WAIT_DEVICE else _SLAVE_TIMEOUT
             self._store = None
 
     def done(self):
-        """True once the outcome is known: bool."""
-        return self._peek()
+        """True once the outcome is known: bool. Of one that somebody polls, lateness counts from the first call on."""
+        cdef StorePut s = self._store
+        if not self._peek() and self._is_late(s.io.mono_ns(s.io.ctx)):
+            self._late()
+        return self._store is None
 
     def result(self, timeout=None):
         """Returns the PutResult. Waits up to `timeout` seconds (None: without limit), then raises TimeoutError.
 
         The status is FLUSH_DISK_TIMEOUT if the message was not durable flush_deadline_ms after the wait began,
         FLUSH_SLAVE_TIMEOUT if too few slaves had it slave_timeout_ms after that. A result() that ended so was the wait of all
-        messages that were stored when it began. If no other thread makes a sync, the call makes it, and returns when it ends,
-        however late; a task that awaits the future never does. Raises DurabilityError if a write or a sync failed before.
+        messages stored when it began, but for those that may wait longer. If no other thread makes a sync, the call makes it,
+        and returns when it ends, however late; a task never does. Raises DurabilityError if a write or a sync failed before.
         """
         return self._outcome(timeout)
 
@@ -314,11 +324,7 @@ cdef class WaitedFutures:
             return False
         if f._waiter is not None:
             g = PutFuture.__new__(PutFuture)
-            g._origin = f
-            g._store = f._store
-            g._result = f._result
-            g._end = f._end
-            g._wants = f._wants
+            g._origin, g._store, g._result, g._end, g._wants = f, f._store, f._result, f._end, f._wants
         g._waiter = waiter
         g._since = self._now()
         self._waiting.append(g)
@@ -341,16 +347,16 @@ cdef class WaitedFutures:
         cdef PutFuture f
         cdef list before = self._waiting
         cdef list kept = [], done = []
-        cdef int64_t late
+        cdef int64_t now
         if not before:
             return done
-        late = self._now() - self._completer._patience_ns()
+        now = self._now()
         self._waiting = []
         if self._sink != NULL:
             rmq_publish32(&self._sink.armed, 1)
             rmq_fence()
         for f in before:
-            if not f._peek() and f._since <= late:
+            if not f._peek() and f._is_late(now):
                 f._late()
                 if f._origin is not None:
                     f._origin._late()
@@ -401,10 +407,13 @@ cdef class WaitedFutures:
 
     @property
     def overdue_in(self):
-        """Seconds until the oldest one is late: float, None where nothing waits."""
-        if not self._waiting:
-            return None
-        return max(0.0, ((<PutFuture> self._waiting[0])._since + self._completer._patience_ns() - self._now()) / 1e9)
+        """Seconds until one that waits, or one that comes now, may be late: float, None where nothing waits."""
+        cdef PutFuture f
+        cdef StorePut s = self._completer._store
+        cdef int64_t now = self._now(), due = now + patience_ns(s, s.waits & WAIT_REPLICA or WAIT_DEVICE)
+        for f in self._waiting:
+            due = min(due, f._since + patience_ns(s, f._wants))
+        return max(0.0, (due - now) / 1e9) if self._waiting else None
 
     def close(self):
         """Nothing is told any more."""
@@ -436,12 +445,6 @@ cdef class Completer:
     def __dealloc__(self):
         if self._ahead != NULL and not self._ahead.running:
             free(self._ahead)
-
-    cdef int64_t _patience_ns(self):
-        # How long a put may wait before it is late.
-        cdef StorePut s = self._store
-        cdef int64_t of_slaves = s.replicas.timeout_ns if s.waits & WAIT_REPLICA else 0
-        return of_slaves if s.waits & WAIT_DEVICE == 0 and of_slaves > 0 else s.flush_deadline_ns + of_slaves
 
     cdef int _want(self, int64_t end, int wants) except -1:
         cdef Ahead *a = self._ahead
@@ -487,10 +490,7 @@ cdef class Completer:
     def pending(self, PutResult result, int64_t end):
         """A future that is done when the log is durable up to `end`."""
         cdef PutFuture f = PutFuture.__new__(PutFuture)
-        f._result = result
-        f._end = end
-        f._wants = WAIT_DEVICE
-        f._store = self._store
+        f._store, f._result, f._end, f._wants = self._store, result, end, WAIT_DEVICE
         self._want(end, WAIT_DEVICE)
         return f
 

@@ -182,3 +182,8 @@ cdef inline int place_locked(StorePut store, Place place, Turn *t, bint large, b
         if status == APPEND_OK:
             return 0
         store._wait_for(status, t.size)
+
+
+cdef inline int64_t patience_ns(StorePut store, int wants) noexcept:
+    # How long a put with these WAIT_ bits may wait before it is late.
+    return (store.flush_deadline_ns if wants & WAIT_DEVICE else 0) + (store.replicas.timeout_ns if wants & WAIT_REPLICA else 0)
