@@ -294,12 +294,16 @@ cdef inline int64_t head_store_timestamp(const unsigned char *head) noexcept nog
     return rmq_get64(head + more + RECORD_AT_STORE_TIMESTAMP)
 
 
-cdef inline void record_prefetch_next(const RecordView *v) noexcept nogil:
-    # Begins to fetch what record_parse will read: the head of the record behind this one, and head and end of the fourth behind
-    # it, which lies there where records are as long as this one. Without, a walk over bodies of 1 KiB mostly waits for memory.
+cdef inline void record_prefetch_next(const RecordView *v, int64_t available) noexcept nogil:
+    # Of `available` bytes from this record on, begins to fetch what record_parse will read: the head of the record behind this
+    # one, and head and end of the fourth behind it, which lies there where records are as long as this one. Without, a walk
+    # over bodies of 1 KiB mostly waits for memory. What is not there yet, a producer may be writing just now.
     cdef int64_t ahead = 4 * <int64_t> v.size
-    rmq_prefetch(v.start + v.size)
-    rmq_prefetch(v.start + v.size + 64)
+    if available > v.size:
+        rmq_prefetch(v.start + v.size)
+        rmq_prefetch(v.start + v.size + 64)
+    if available < ahead + v.size:
+        return
     rmq_prefetch(v.start + ahead)
     rmq_prefetch(v.start + ahead + 64)
     rmq_prefetch(v.body + v.body_size + ahead)

@@ -222,7 +222,7 @@ cdef int _round(Dispatcher *d, int64_t limit) noexcept nogil:
             rc = -EIO
             break
         if status == RECORD_OK and v.physical_offset == at:
-            record_prefetch_next(&v)
+            record_prefetch_next(&v, (limit if limit < end else end) - at)
             rc = _record(d, &v)
             if rc != 0:
                 break

@@ -112,7 +112,7 @@ cdef bint _record(Dispatcher *d, int64_t at, RecordView *v, int64_t *next_at, in
     next_at[0] = at + v.size
     if status != RECORD_OK or v.physical_offset != at:
         return False
-    record_prefetch_next(v)
+    record_prefetch_next(v, end - at)
     return True
 
 

@@ -101,7 +101,7 @@ cdef void _walk(const LogFile *f, int64_t begin, int64_t limit, int64_t queued_u
         if status != RECORD_OK:
             w.reason = parse_bad(status, &v)
             return
-        record_prefetch_next(&v)
+        record_prefetch_next(&v, end - at)
         w.reason = _check(&v, at, check_crc, crc_property)
         if w.reason != BAD_NOT:
             return
