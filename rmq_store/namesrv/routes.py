@@ -3,6 +3,7 @@
 One thread uses an object. Nothing is on a disk: brokers register again every 30 s.
 """
 import json
+import math
 import zlib
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -42,13 +43,15 @@ def _body(value: Any) -> bytes:
     return json.dumps(value, separators=(",", ":"), sort_keys=True).encode()
 
 
-def _no_number(name: str) -> None:
-    raise ValueError(f"{name} is no number")    # Python would take it, and clients would get it
+def _number(text: str) -> float:
+    if math.isfinite(number := float(text)):
+        return number
+    raise ValueError(f"{text} is no number")    # Python would take it, and clients would get Infinity or NaN
 
 
 def _loads(body: bytes) -> Any:
     try:
-        return json.loads(body, parse_constant=_no_number)
+        return json.loads(body, parse_constant=_number, parse_float=_number)
     except (ValueError, RecursionError) as error:
         raise Refused(f"the body is no JSON: {error}") from error
 

@@ -44,6 +44,12 @@ def test_kv_entries_have_room_for_so_many_bytes(ask, monkeypatch):
     assert _put(ask, "v" * 900, "other").code == 0
 
 
+def test_a_number_that_is_too_large_for_one(ask):
+    """Python reads 1e999 as infinity, and writes that as what no JSON parser reads."""
+    assert ask(103, b'{"topicConfigSerializeWrapper":{"dataVersion":{"counter":1e999},"topicConfigTable":{}}}', **WHO).code == 1
+    assert ask(106).body.decode().count('"b"') == 0
+
+
 @pytest.mark.parametrize("ext", [{name: "x" * 256} for name in ("brokerName", "brokerAddr", "clusterName", "haServerAddr")])
 def test_names_of_a_broker(ask, ext):
     refused = _register(ask, **ext)
