@@ -11,7 +11,7 @@ import pytest
 from rmq_store import Broker, MessageStore, promote, restore
 from rmq_store.base.io._io import ProbeIo
 from rmq_store.config.upstream_json import parse_json
-from rmq_store.errors import CorruptionError, MasterAlive, NotASlave, RmqStoreError, StoreLocked
+from rmq_store.errors import ArgumentIllegal, CorruptionError, MasterAlive, NotASlave, RmqStoreError, StoreLocked
 from rmq_store.replication.mark import read_mark
 from rmq_store.services.integrity.repair import repair
 from tests.replication.pairs import SMALL, caught_up, fill, joined, master, slave
@@ -206,6 +206,15 @@ def died(path: Path, n: int, **how: Any) -> bool:
     except (RmqStoreError, OSError):        # what it had written is not there, or it was promoted before
         pass
     return probe.frozen
+
+
+@pytest.mark.parametrize("role", [{"role": "sync_master"}, {"brokerRole": "SYNC_MASTER"}, {"role": "master"}])
+def test_a_new_role_is_named_in_to(left: tuple[Path, str], role: dict[str, Any]) -> None:
+    before = config_of(left[0])
+    with pytest.raises(ArgumentIllegal, match="name the new role in to"):
+        promote(left[0], force=True, **SMALL, **role)
+    assert config_of(left[0]) == before
+    assert promote(left[0], force=True, to="sync_master", role="slave", **SMALL).role == "sync_master"
 
 
 @pytest.mark.parametrize(("text", "found"), [

@@ -66,12 +66,16 @@ def promote(path: str | bytes | os.PathLike[Any], *, to: str | None = None, forc
     to: "master" or "sync_master": the role in which you open it next, which the directory remembers; None: "master". A
     directory that was promoted before gets another role if `to` names it, and nothing else of it changes then. force: also
     while the old master answers, and also for a directory that says nothing of a role, as that of a Java broker. options: those
-    of MessageStore.open, where the directory needs some. Nobody may have the directory open. A call that died is begun anew.
+    of MessageStore.open, where the directory needs some; a role among them is refused unless it is the slave's. Nobody may have
+    the directory open. A call that died is begun anew.
     Raises MasterAlive, NotASlave, StoreLocked, ArgumentIllegal, and what MessageStore.open raises. Thread-safety: one call at a
     time for a directory. """
     root = root_of(path)
     if to is not None and to not in ROLES:
         raise illegal("to", to, "give 'master' or 'sync_master'")
+    for name in ("role", "brokerRole"):
+        if str(options.get(name, "slave")).lower() != "slave":      # those of the slave may be given as they are
+            raise illegal(name, options[name], "leave it out, and name the new role in to (--to)")
     refuse_file(root)
     if not os.path.isdir(root):
         raise FileNotFoundError(errno.ENOENT, "not a message store: the directory does not exist (is its disk mounted?)", root)
