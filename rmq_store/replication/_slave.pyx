@@ -175,7 +175,8 @@ cdef int _session(Mirror *m) noexcept nogil:
     if m.received < 0:
         return mirror_refuse(m, RMQ_HA_FAILED, <int> -m.received, m.log.position, 0)
     rmq_publish(&m.master_end, -1)
-    rmq_publish32(&m.state, STATE_COMPARES)
+    if rmq_load32(&m.state) != STATE_REFUSED:       # whoever looks between two attempts shall see what came of the last one
+        rmq_publish32(&m.state, STATE_COMPARES)
     m.heard_ns = _now(m)
     if _report(m) < 0:
         return -1

@@ -296,8 +296,9 @@ _SAY: dict[int, Callable[[str, int, int, int, str], None]] = {
     _LOST: _lost,
     _PARTED: _differs("the logs part at offset %(a)d; this one ends at %(b)d, and nothing of it is cut: move this store away, "
                       "and make the slave anew from a backup of the master (`rmqstore backup`, `rmqstore restore`)"),
-    _SHORT: _differs("the master's log ends at offset %(a)d, and this one at %(b)d: it is not this store's master, or it has "
-                     "lost messages"),
+    _SHORT: _differs("the master's log ends at offset %(a)d, and this one at %(b)d, and nothing of it is cut: it is not this "
+                     "store's master, or it has lost messages, or was promoted without those; move this store away, and make "
+                     "the slave anew from a backup of the master (`rmqstore backup`, `rmqstore restore`)"),
     _WRONG: _wrong,
     _NO_RECORD: _differs("what it sent for offset %(a)d is no whole record (it says %(b)d bytes): "
                          "segment_size_bytes must be the same on both sides, and message_size_max_bytes no smaller here"),

@@ -1,6 +1,7 @@
 """A master and a slave of this library: the slave's log is the master's, byte for byte, whatever comes between them."""
 import itertools
 import random
+import shutil
 from pathlib import Path
 
 import pytest
@@ -153,6 +154,28 @@ def test_slave_that_is_ahead(tmp_path: Path, caplog: pytest.LogCaptureFixture) -
         with connected(m) as peer:
             peer.report(end)
             assert peer.closed_by_peer()
+
+
+def test_a_slave_with_more_than_its_master_stays_refused(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """An old master beside its successor: between two attempts, too, and the log says what to do."""
+    with MessageStore.open(tmp_path / "m", **SMALL) as m:
+        m.put("T", b"both", wait=True)
+    shutil.copytree(tmp_path / "m", tmp_path / "s")
+    with MessageStore.open(tmp_path / "s", **SMALL) as s:
+        s.put("T", b"more", wait=True)
+    beats = {"ha_send_heartbeat_interval_ms": 100}
+    with master(tmp_path / "m", **beats) as m, slave(tmp_path / "s", m, **beats) as s:
+        until(lambda: s.replication().state == "refused", 20_000)
+        until(lambda: "make the slave anew from a backup" in caplog.text, 20_000)
+        tries = [r.connected_ms for r in m.replicas()]
+        seen = set()
+
+        def again() -> bool:
+            seen.add(s.replication().state)
+            return any(r.connected_ms not in tries for r in m.replicas())
+
+        until(again, 20_000)
+        assert seen == {"refused"}
 
 
 def test_a_slave_reports_what_came_in_long_pieces(tmp_path: Path) -> None:
