@@ -40,7 +40,7 @@ typedef struct rmq_turns {
 
 /* The calling thread asks for short turns: who works for others a little at a time, and is waited for, is then let in as soon
  * as it is woken, not when the thread that computes there has had its turn of some milliseconds. It gets no more of the
- * processor than before. A wish: before Linux 6.12, under another policy or in a sandbox it changes nothing. */
+ * processor than before. A wish: before Linux 6.12, under another policy or where the call is refused it changes nothing. */
 static inline void rmq_cpu_short_turns(void) {
     rmq_turns t = {0};
     if (syscall(SYS_sched_getattr, 0, &t, sizeof t, 0) < 0 || t.policy != SCHED_OTHER) return;
