@@ -3,7 +3,12 @@
 from libc.stdint cimport int64_t
 
 from rmq_store.access.writer._ahead cimport Ahead, Sink
-from rmq_store.access.writer._put cimport PutResult, StorePut
+from rmq_store.access.writer._put cimport WAIT_DEVICE, WAIT_REPLICA, PutResult, StorePut, patience_ns
+from rmq_store.base.io._sync cimport rmq_load
+
+
+cdef enum:
+    SLAVES_NOW = 0      # the device has had its time, and has it
 
 
 cdef class PutFuture:
@@ -14,12 +19,11 @@ cdef class PutFuture:
     cdef PutFuture _origin      # a second one who waits stands in the list with a copy
     cdef int64_t _end
     cdef int _wants             # WAIT_ bits
+    cdef bint _on_device        # _since is from then on
     cdef int64_t _since         # ns, when the waiting began
 
     cdef bint _peek(self) except -1
     cdef bint _acknowledged(self)
-    cdef int _lacks(self)
-    cdef bint _is_late(self, int64_t now)
     cdef int _settle(self, object timeout) except -1
     cdef PutResult _outcome(self, object timeout)
 
@@ -39,7 +43,8 @@ cdef class Completer:
     cdef WaitedFutures _turn_waited
     cdef void *_turn_thread
     cdef bint _closed
-    cdef int64_t _late_end, _late_patience      # what is stored below it has been waited for in vain for so long
+    # By what was waited for, WAIT_ bits or SLAVES_NOW: what is below it has been waited for in vain as long as that takes.
+    cdef int64_t[4] _late_end
 
     cdef int _want(self, int64_t end, int wants) except -1
     cdef bint _loop_here(self, Awaited a) except -1
@@ -73,3 +78,25 @@ cdef class Awaited:
 
 
 cdef PutFuture future_new(StorePut store, PutResult result, int wants)
+
+
+# These of a future whose _store is there.
+
+cdef inline int lacks_of(PutFuture f):
+    # Its WAIT_ bits, without the device where that has it: slaves are asked by _acknowledged.
+    cdef StorePut s = f._store
+    return f._wants & ~WAIT_DEVICE if s.log != NULL and rmq_load(&s.log.flushed) >= f._end else f._wants
+
+
+cdef inline int phase_of(PutFuture f):
+    # What of Completer._late_end counts for it.
+    cdef int lacks = lacks_of(f)
+    return lacks & (WAIT_DEVICE | WAIT_REPLICA) if lacks == f._wants else SLAVES_NOW
+
+
+cdef inline bint is_late(PutFuture f, int64_t now):
+    # Of one that somebody looks at now and again. Once the device has it, slaves have their time.
+    cdef int lacks = lacks_of(f)
+    if f._since == 0 or (lacks != f._wants and not f._on_device):
+        f._on_device, f._since = lacks != f._wants, now
+    return now - f._since >= patience_ns(f._store, lacks)

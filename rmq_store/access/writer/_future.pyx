@@ -96,42 +96,34 @@ cdef class PutFuture:
             self._result.code = _SLAVE_TIMEOUT
         return rc != -ETIMEDOUT
 
-    cdef int _lacks(self):
-        # What of its WAIT_ bits is still to come, but for slaves, which _acknowledged asks.
-        cdef StorePut s = self._store
-        return self._wants & ~WAIT_DEVICE if s.log != NULL and rmq_load(&s.log.flushed) >= self._end else self._wants
-
-    cdef bint _is_late(self, int64_t now):
-        # Of one that somebody looks at now and again. Once the device has it, slaves have their time.
-        if self._since == 0 or self._lacks() != self._wants:
-            self._wants, self._since = self._lacks(), now
-        return now - self._since >= patience_ns(self._store, self._wants)
-
     cdef int _settle(self, object timeout) except -1:
         # Waits without the GIL, and leads the flush where nobody else does. Beyond the store's deadline it is late.
         cdef StorePut s = self._store
         cdef int64_t now, due = 0, left = 0, slice_ns, stored = 0
+        cdef int lacks, phase
         cdef bint own = False
         if s is None:
             return 0
         cdef Completer c = s._completer
-        cdef int lacks = self._lacks()
-        if self._end > c._late_end or patience_ns(s, lacks) > c._late_patience:
-            left, stored = patience_ns(s, lacks), rmq_load(&s.log.wrote) if s.log != NULL else 0
+        lacks, phase = lacks_of(self), phase_of(self)
+        if self._end > c._late_end[phase] and s.log != NULL:
+            left, stored = patience_ns(s, lacks), rmq_load(&s.log.wrote if phase != SLAVES_NOW else &s.log.flushed)
         if timeout is not None and max(timeout, 0) * 1e9 < left:
             left, own = <int64_t> (max(timeout, 0) * 1e9), True
         while not self._peek():
             now = s.io.mono_ns(s.io.ctx)
             due = due or now + left
-            if self._lacks() != lacks:      # the device has it now: slaves have their time from here on
-                lacks = self._lacks()
-                if lacks & WAIT_REPLICA and due - now > s.replicas.timeout_ns:
-                    due, own = now + s.replicas.timeout_ns, False
+            if lacks_of(self) != lacks:      # the device has it now: slaves have their time from here on
+                lacks, phase = lacks_of(self), SLAVES_NOW
+                if lacks & WAIT_REPLICA == 0:
+                    continue
+                if not own or due - now > s.replicas.timeout_ns:
+                    due, own, stored = now + s.replicas.timeout_ns, False, rmq_load(&s.log.flushed)
             if now >= due:
                 if own:
                     raise TimeoutError(f"message at {self._result.offset}: stored, not "
                                        f"{'durable' if lacks & WAIT_DEVICE else 'with a slave'} after {timeout} s: wait on")
-                c._late_end, c._late_patience = max(c._late_end, stored), patience_ns(s, lacks)
+                c._late_end[phase] = max(c._late_end[phase], stored)
                 self._late()
                 due = now + s.flush_deadline_ns
                 continue
@@ -147,16 +139,17 @@ cdef class PutFuture:
 
     def _late(self):
         """Stored, and not known to be durable: an outcome, too, where there is something that can carry it."""
-        cdef StorePut s = self._store
-        if s is not None and self._result is not None:
-            if self._lacks() & (WAIT_DEVICE | WAIT_REPLICA):
-                self._result.code = _TIMEOUT if self._lacks() & WAIT_DEVICE else _SLAVE_TIMEOUT
+        cdef int lacks
+        if self._store is not None and self._result is not None:
+            lacks = lacks_of(self)
+            if lacks & (WAIT_DEVICE | WAIT_REPLICA):
+                self._result.code = _TIMEOUT if lacks & WAIT_DEVICE else _SLAVE_TIMEOUT
             self._store = None
 
     def done(self):
         """True once the outcome is known: bool. Of one that somebody polls, lateness counts from the first call on."""
         cdef StorePut s = self._store
-        if not self._peek() and self._is_late(s.io.mono_ns(s.io.ctx)):
+        if not self._peek() and is_late(self, s.io.mono_ns(s.io.ctx)):
             self._late()
         return self._store is None
 
@@ -356,8 +349,9 @@ cdef class WaitedFutures:
             rmq_publish32(&self._sink.armed, 1)
             rmq_fence()
         for f in before:
-            if not f._peek() and f._is_late(now):
+            if not f._peek() and is_late(f, now):
                 f._late()
+                f._since = now      # of a flush that nothing can carry the outcome of
                 if f._origin is not None:
                     f._origin._late()
             if f._store is None:
@@ -410,7 +404,9 @@ cdef class WaitedFutures:
         """Seconds until one that waits, or one that comes now, may be late: float, None where nothing waits."""
         cdef PutFuture f
         cdef StorePut s = self._completer._store
-        cdef int64_t now = self._now(), due = now + patience_ns(s, s.waits & WAIT_REPLICA or WAIT_DEVICE)
+        cdef int64_t now = self._now(), due = now + patience_ns(s, WAIT_DEVICE)
+        if s.waits & WAIT_REPLICA:
+            due = min(due, now + patience_ns(s, WAIT_REPLICA))
         for f in self._waiting:
             due = min(due, f._since + patience_ns(s, f._wants))
         return max(0.0, (due - now) / 1e9) if self._waiting else None
