@@ -88,9 +88,8 @@ cdef inline int lacks_of(PutFuture f):
     return f._wants & ~WAIT_DEVICE if s.log != NULL and rmq_load(&s.log.flushed) >= f._end else f._wants
 
 
-cdef inline int phase_of(PutFuture f):
+cdef inline int phase_of(PutFuture f, int lacks):
     # What of Completer._late_end counts for it.
-    cdef int lacks = lacks_of(f)
     return lacks & (WAIT_DEVICE | WAIT_REPLICA) if lacks == f._wants else SLAVES_NOW
 
 

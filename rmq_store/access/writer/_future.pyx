@@ -105,7 +105,8 @@ cdef class PutFuture:
         if s is None:
             return 0
         cdef Completer c = s._completer
-        lacks, phase = lacks_of(self), phase_of(self)
+        lacks = lacks_of(self)
+        phase = phase_of(self, lacks)
         if self._end > c._late_end[phase] and s.log != NULL:
             left, stored = patience_ns(s, lacks), rmq_load(&s.log.wrote if phase != SLAVES_NOW else &s.log.flushed)
         if timeout is not None and max(timeout, 0) * 1e9 < left:
