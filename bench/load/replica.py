@@ -137,13 +137,15 @@ class Side:
         return {"held_per_s": round(total / ((clock() - begun) / 1e9), 1), "producer_s": time.thread_time() - used,
                 **{f"put_{name}": value for name, value in _times(times).items()}}
 
+    def _await_first(self, deadline: int) -> None:
+        while not self.store.max_offset(TOPIC, 0) and time.perf_counter_ns() < deadline:
+            time.sleep(0.001)
+
     def lag(self, count: str) -> Answer:
         """What a reader of the slave feels: the slave's append and dispatch and the wake-up of the reader are in it."""
         store, clock, times, most = self.store, time.perf_counter_ns, Histogram(), int(count)
-        deadline = clock() + LAG_S * 1_000_000_000
-        while not store.max_offset(TOPIC, 0) and clock() < deadline:
-            time.sleep(0.001)
-        at = 0
+        deadline, at = clock() + LAG_S * 1_000_000_000, 0
+        self._await_first(deadline)
         while times.count < most and clock() < deadline:
             found = store.get(TOPIC, 0, at, GET, wait=0.05)
             now = clock()
@@ -155,12 +157,12 @@ class Side:
     def behind(self, count: str, rate: str) -> Answer:
         """How far the log of the slave is behind, whether or not somebody reads it: a reader that wakes for each message takes
         the processor from the slave. Every message of `due` is as long as the first, and they are due in equal distances."""
-        store, clock, times, deadline = self.store, time.perf_counter_ns, Histogram(), time.monotonic() + LAG_S
-        while not store.max_offset(TOPIC, 0) and time.monotonic() < deadline:
-            time.sleep(0.001)
+        store, clock, times = self.store, time.perf_counter_ns, Histogram()
+        deadline = clock() + LAG_S * 1_000_000_000
+        self._await_first(deadline)
         first = store.get(TOPIC, 0, 0, 1)[0]
         begun, size, gap, has = int.from_bytes(first.body[:8], "big"), first.size, 1e9 / float(rate), 0
-        while has < int(count) and time.monotonic() < deadline:
+        while has < int(count) and clock() < deadline:
             time.sleep(LOOK_S)
             has = _end(store) // size
             times.add(max(0, clock() - begun - int(has * gap)))
