@@ -175,6 +175,7 @@ static void bury(rmq_connection *c) {
     if (net->service.closed) net->service.closed(net->service.ctx, c);
     queue_farewell(c);
     rmq_publish32(&net->fds[slot], -1);
+    rmq_count(&net->counts.connections, -1);    /* before the peer sees the end */
     close(c->fd);
     net->slots[slot] = NULL;
     net->generations[slot]++;
@@ -185,7 +186,6 @@ static void bury(rmq_connection *c) {
     c->out = NULL;
     c->out_from = c->out_size = c->out_room = 0;
     net->stalled -= c->stalled;
-    rmq_count(&net->counts.connections, -1);
     c->fd = -1;
     c->next_dead = net->dead;       /* freed at the end of the round: it may stand in the list of marks */
     net->dead = c;

@@ -74,12 +74,12 @@ rmq_done queue_pass(rmq_connection *c, const void *frame, int32_t size) {
         }
         return RMQ_BAD;
     }
+    rmq_count(&net->counts.passed, 1);      /* before: who takes the frame sees it counted */
     rmq_mutex_lock(&net->passed_lock);
     if (first) append(c, first);
     append(c, item);
     rmq_mutex_unlock(&net->passed_lock);
     rmq_event_wake(&net->passed);
-    rmq_count(&net->counts.passed, 1);
     return RMQ_DONE;
 }
 

@@ -12,6 +12,7 @@ class Frames:
 
     def __init__(self, host, port):
         self.sock = socket.create_connection((host, int(port)), timeout=TIMEOUT_S)
+        self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)     # as RocketMQ's clients
 
     def __enter__(self):
         return self
