@@ -12,6 +12,7 @@ from rmq_store.broker.codes import RETRY
 from rmq_store.broker.core import Core
 from rmq_store.broker.options import BrokerOptions
 from rmq_store.broker.topics import Topic, topic_problem
+from rmq_store.config.upstream_json import parse_json
 from rmq_store.namesrv.routes import Broker as Entry
 from rmq_store.remoting.client import Client, address_text
 from rmq_store.remoting.frame import Frame
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Registration", "advertised", "outgoing_tls", "own_entry"]
 
-REGISTER, UNREGISTER = 103, 104
+REGISTER, UNREGISTER, CLUSTER = 103, 104, 106
 log = logging.getLogger("rmq_store.broker")
 LEADERLESS_S = 1.0          # a slave that does not know its master yet asks again after, and each time after twice that
 WILDCARDS = ("0.0.0.0", "::")
@@ -91,6 +92,18 @@ def own_entry(core: Core, listen: str) -> Callable[[Any], Entry]:
     return entry
 
 
+def registered(cluster: bytes, name: str, broker_id: int) -> str:
+    """The address of a broker in a name server's answer to 106; "" where it knows none."""
+    found: Any
+    try:
+        found = parse_json(cluster.decode())
+        for key in ("brokerAddrTable", name, "brokerAddrs", str(broker_id)):
+            found = found[key]
+    except (KeyError, TypeError, ValueError):
+        return ""
+    return found if isinstance(found, str) else ""
+
+
 def outgoing_tls(options: BrokerOptions) -> "ssl.SSLContext | None":
     """For connections to name servers and to a master's broker; None: they are plain. Raises ConfigError."""
     if options["tls.enable"]:
@@ -115,6 +128,7 @@ class Registration:
         self._changed = threading.Event()
         self._stopped = False
         self._failed: set[tuple[str, int]] = set()
+        self._compared: set[tuple[str, int]] = set()
         self.thread = start_thread(self._run, "rmq-broker-register")
 
     def changed(self) -> None:
@@ -132,6 +146,8 @@ class Registration:
             period = self._core.options["registerNameServerPeriod"] / 1000
             leaderless = self._learn is not None and self._core.store.options.ha_master is None
             self._changed.clear()
+            for server in self._servers:
+                self._compare(server)
             masters = [answer.ext for server in self._servers
                        if (answer := self._ask(server, REGISTER, self._register)) is not None]
             if self._learn is not None and masters and not self._stopped:
@@ -144,6 +160,18 @@ class Registration:
             self._ask(server, UNREGISTER, lambda: (self._who(), b""))
         for client in self._clients.values():
             client.close()
+
+    def _compare(self, server: tuple[str, int]) -> None:
+        """Once, before a name server hears of this broker: it takes whoever comes, the last one of a name and an id."""
+        if server in self._compared or (answer := self._ask(server, CLUSTER, lambda: ({}, b""))) is None:
+            return
+        self._compared.add(server)
+        name, number, own = self._core.options["brokerName"], self._core.broker_id, self._core.address
+        other = registered(answer.body, name, number)
+        if other not in ("", own):
+            log.warning("the name server %s:%d knows the broker %s with id %d at %.100s, and this one is at %s: if the other "
+                        "still runs, clients get now one, now the other, and neither has all messages; end one of the two, or "
+                        "give this one another %s", *server, name, number, other, own, "brokerId" if number else "brokerName")
 
     def _who(self) -> dict[str, str]:
         options = self._core.options

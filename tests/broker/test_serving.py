@@ -12,8 +12,9 @@ import urllib.request
 import pytest
 
 from rmq_store import AsyncBroker, Broker, MessageStore, errors
-from rmq_store.broker.registration import advertised
+from rmq_store.broker.registration import advertised, registered
 from tests.broker.peer import Peer
+from tests.soon import until
 
 
 def test_routes_of_topics_that_clients_and_puts_make(broker, peer, names):
@@ -94,6 +95,25 @@ def test_a_broker_registers_with_another_name_server_and_off(tmp_path):
             route = json.loads(names.ask(105, topic="only-there").body)
             assert route["brokerDatas"][0]["brokerAddrs"] == {"0": second.address}
         assert "b2" not in json.loads(names.ask(106).body)["brokerAddrTable"]
+
+
+def test_a_broker_whose_name_another_one_has(tmp_path, caplog):
+    with Broker.open(tmp_path / "a", profile="test") as first:
+        with Broker.open(tmp_path / "b", profile="test", namesrv_listen=None, namesrv=first.namesrv_address) as second:
+            until(lambda: "clients get now one, now the other" in caplog.text)
+            assert first.address in caplog.text and second.address in caplog.text and "another brokerName" in caplog.text
+        caplog.clear()
+        with Broker.open(tmp_path / "c", profile="test", namesrv_listen=None, namesrv=first.namesrv_address,
+                         brokerName="c") as third, Peer(first.namesrv_address) as names:
+            until(lambda: "c" in json.loads(names.ask(106).body)["brokerAddrTable"])
+            assert third.address and "now the other" not in caplog.text
+
+
+@pytest.mark.parametrize("answer, address", [
+    (b'{"brokerAddrTable":{"a":{"brokerAddrs":{0:"h:1",1:"h:2"},"brokerName":"a"}}}', "h:2"), (b"", ""), (b"[1]", ""),
+    (b'{"brokerAddrTable":{"a":[]}}', ""), (b'{"brokerAddrTable":{"a":{"brokerAddrs":{"1":7}}}}', ""), (b"\xff", "")])
+def test_what_a_name_server_says_of_a_name(answer, address):
+    assert registered(answer, "a", 1) == address
 
 
 def test_the_command(tmp_path):
