@@ -285,7 +285,7 @@ class InSyncReplicasNotEnough(PutError):
 
     @classmethod
     def of(cls, path: str, in_sync: int, options: Any) -> "InSyncReplicasNotEnough":
-        return cls(f"{in_sync} replicas of {path} are in sync, the master counted, in_sync_replicas is "
+        return cls(f"replicas of {path} that are in sync: {in_sync}, the master counted; in_sync_replicas is "
                    f"{options.in_sync_replicas} and min_in_sync_replicas {options.min_in_sync_replicas}: connect more slaves "
                    "(store.replicas() lists them), or lower in_sync_replicas")
 

@@ -1,11 +1,13 @@
 /* A slave's connection, and the look-up of its master's name. Contract in rmq_ha_socket.h. */
 #define _GNU_SOURCE
+#include <arpa/inet.h>
 #include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -151,6 +153,24 @@ int rmq_ha_connect(rmq_ha_peer *p, const char *host, const char *port, int wake,
     }
     freeaddrinfo(found);
     return rc;
+}
+
+static int address_text(const struct sockaddr_storage *a, char *out) {
+    const struct sockaddr_in6 *six = (const void *)a;
+    const struct sockaddr_in *four = (const void *)a;
+    int is_six = a->ss_family == AF_INET6;
+    inet_ntop(a->ss_family, is_six ? (const void *)&six->sin6_addr : &four->sin_addr, out, INET6_ADDRSTRLEN);
+    return ntohs(is_six ? six->sin6_port : four->sin_port);
+}
+
+int rmq_ha_leads_to(const rmq_ha_peer *p, const char *ip, int port) {
+    struct sockaddr_storage there = {0}, here = {0};
+    socklen_t size = sizeof there, own_size = sizeof here;
+    char peer[INET6_ADDRSTRLEN] = "", own[INET6_ADDRSTRLEN] = "";
+    if (getpeername(p->fd, (void *)&there, &size) < 0 || getsockname(p->fd, (void *)&here, &own_size) < 0) return 0;
+    if (address_text(&there, peer) != port) return 0;
+    address_text(&here, own);
+    return strcmp(peer, ip) == 0 || ((strcmp(ip, "0.0.0.0") == 0 || strcmp(ip, "::") == 0) && strcmp(peer, own) == 0);
 }
 
 int64_t rmq_ha_receive(int fd, void *to, size_t n, int wake, int64_t timeout_ms) {

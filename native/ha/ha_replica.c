@@ -216,6 +216,9 @@ static int send_some(replica *r, int64_t most) {
     if (n < 0) {
         if (error == EAGAIN || error == EINTR) {
             r->full = 1;
+        } else if (error == EFAULT) {       /* the kernel has met a page that the device does not give */
+            rmq_ha_say(&r->ha->notes, RMQ_HA_UNREAD, EIO, r->next, 0, r->peer);
+            r->dead = 1;
         } else {
             replica_fail(r, RMQ_HA_WENT, r->acked, r->ha->log.end(r->ha->log.ctx));
         }

@@ -56,6 +56,8 @@ enum rmq_ha_what {
     RMQ_HA_NO_RECORD,   /* a: where no whole record is, b: the size that it says */
     RMQ_HA_ROTTEN,      /* a: the record there has a wrong checksum */
     RMQ_HA_FAILED,      /* a: its end; error: of its own log */
+    RMQ_HA_SELF,        /* the address is that of its own listener */
+    RMQ_HA_FILE_END,    /* a: where a file of the master's log ends, b: where its own does */
 };
 typedef struct rmq_ha_note {
     int32_t what, error;

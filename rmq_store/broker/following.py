@@ -46,6 +46,7 @@ class Following:
         self._core, self._lock = core, threading.Lock()
         self._failed = ""
         self._waits = False
+        self._mute: str | None = None       # a master without an address for slaves, of whom the log has said so
         options = core.store.options
         if options.ha_master_broker is None and not asks:
             log.warning("this slave copies messages alone: topics, groups and offsets come from the master's broker, so give "
@@ -71,6 +72,10 @@ class Following:
         store = self._core.store
         options = store.options
         master, metadata = options.ha_master or ha, options.ha_master_broker or broker
+        if master is None and broker is not None and self._mute != broker:
+            self._mute = broker
+            log.warning("the master at %s listens for no slaves, says the name server, so this one follows nobody: give the "
+                        "master haListenPort", broker)
         if master is None or store._replication is None:
             return
         with self._lock:

@@ -31,7 +31,7 @@ def tasks_of(store: StoreServes, services: bool) -> list[Task]:
                          ("counting rates", 1000, _take_rates), ("reading counters", SAMPLE_MS, _read_counters),
                          ("looking for the files of the log", CHECK_MS, _check_log)]
     tasks += release_task(options)
-    tasks.append(("logging what happens in replication", NOTES_MS, _say_replication))
+    tasks.append(("tending replication", NOTES_MS, _tend_replication))
     delivers = services and options.role != "slave"     # a slave stores what its master delivers
     if delivers and options.delay == "deliver":
         tasks.append(("writing delay offsets", options.delay_offset_flush_interval_ms, _write_delay_offsets))
@@ -55,9 +55,9 @@ def _release_idle(store: StoreServes, stop: threading.Event) -> None:
     release_idle(store, store.options.map_release_reserve_files)
 
 
-def _say_replication(store: StoreServes, stop: threading.Event) -> None:
+def _tend_replication(store: StoreServes, stop: threading.Event) -> None:
     if store._replication is not None:
-        store._replication.say()
+        store._replication.tend()
 
 
 def _flush_offsets(store: StoreServes, stop: threading.Event) -> None:

@@ -127,7 +127,8 @@ class Client:
         """What the end of a connection, with or without an error, most likely means."""
         said = "it closed the connection" if error is None else str(error)
         if self._tls is None:
-            return ConnectionError(f"{said}; if it takes nothing but TLS, see tls.enable in docs/broker.md")
+            return ConnectionError(f"{said}; is it the port of a broker or name server? If it takes nothing but TLS, see "
+                                   "tls.enable in docs/broker.md")
         return ConnectionError(f"{said}; if it asks for a certificate, give tls.client.certPath and tls.client.keyPath")
 
     def _exchange(self, request: bytes, opaque: int) -> Frame:

@@ -12,6 +12,7 @@ cdef extern from "rmq_ha_socket.h" nogil:
         int fd
         rmq_mutex fork_lock
     int rmq_ha_connect(rmq_ha_peer *p, const char *host, const char *port, int wake, int64_t timeout_ms)
+    int rmq_ha_leads_to(const rmq_ha_peer *p, const char *ip, int port)
     void rmq_ha_shut(rmq_ha_peer *p)
     void rmq_ha_leave(rmq_ha_peer *p)
     int64_t rmq_ha_receive(int fd, void *to, size_t n, int wake, int64_t timeout_ms)
@@ -38,6 +39,8 @@ cdef struct Mirror:
     char[256] host
     char[8] port
     char[RMQ_HA_ADDRESS] peer
+    char[RMQ_HA_ADDRESS] own_ip     # where this store listens for slaves itself
+    int own_port                    # 0: nowhere
     int64_t heartbeat_ms, silence_ms, record_max
     bint sync_mode
     bint check_crc, crc_required        # as recovery: recover_check_crc, record_crc_required
@@ -45,6 +48,8 @@ cdef struct Mirror:
     int (*beat)(Mirror *m, int64_t pause_ms) noexcept nogil
     rmq_ha_peer peer_socket
     int wake, stop
+    # Atomic. gate: while it is 1 nothing is added to the log. compared: the logs agree, as far as both go, in this connection.
+    int gate, compared
     pthread_t thread
     bint running
     # ---- one connection

@@ -16,8 +16,8 @@ from rmq_store.codec._record cimport (RECORD_BLANK, RECORD_OK, RecordStatus, Rec
                                       rmq_get32)
 from rmq_store.log.commitlog._log cimport (FENCE_WRITE, Log, log_fence, log_lock_begin, log_lock_end, log_lock_leave,
                                            log_lock_left)
-from rmq_store.replication._ha cimport (RMQ_HA_FAILED, RMQ_HA_LOST, RMQ_HA_NO_RECORD, RMQ_HA_PARTED, RMQ_HA_ROTTEN,
-                                        rmq_ha_say)
+from rmq_store.replication._ha cimport (RMQ_HA_FAILED, RMQ_HA_FILE_END, RMQ_HA_LOST, RMQ_HA_NO_RECORD, RMQ_HA_PARTED,
+                                        RMQ_HA_ROTTEN, rmq_ha_say)
 
 cdef int64_t WAIT_FILE_NS = 100_000_000
 cdef int64_t AGAIN_MS = 500     # between two attempts to make a file
@@ -223,7 +223,7 @@ cdef int _begin_blank(Mirror *m, const unsigned char *at) noexcept nogil:
     cdef Log *log = m.log
     cdef int64_t rest = _file_end(m, log.position) - log.position
     if rmq_get32(at) != rest:
-        return mirror_refuse(m, RMQ_HA_NO_RECORD, 0, log.position, rmq_get32(at))
+        return mirror_refuse(m, RMQ_HA_FILE_END, 0, log.position + rmq_get32(at), log.position + rest)
     if log.tail == NULL and _next_file(m) < 0:
         return -1
     memcpy(m.blank, at, BLANK_SIZE)

@@ -18,13 +18,13 @@ from rmq_store.base.segment._file cimport row_start
 from rmq_store.codec._record cimport rmq_get32, rmq_get64, rmq_put64
 from rmq_store.log.commitlog._log cimport Log, log_lock_begin, log_lock_end
 from rmq_store.log.flush._flush cimport flush_all
-from rmq_store.replication._ha cimport (RMQ_HA_ADDRESS, RMQ_HA_FAILED, RMQ_HA_FOLLOWS, RMQ_HA_LOST, RMQ_HA_SHORT, RMQ_HA_WRONG,
-                                        rmq_ha_heard, rmq_ha_note, rmq_ha_say)
+from rmq_store.replication._ha cimport (RMQ_HA_ADDRESS, RMQ_HA_FAILED, RMQ_HA_FOLLOWS, RMQ_HA_LOST, RMQ_HA_SELF, RMQ_HA_SHORT,
+                                        RMQ_HA_WRONG, rmq_ha_heard, rmq_ha_note, rmq_ha_say)
 from rmq_store.replication._mirror cimport (STATE_COMPARES, STATE_FAILED, STATE_FOLLOWS, STATE_REFUSED, STATE_STALLED,
                                             STATE_WAITS, Mirror, mirror_append, mirror_begin, mirror_publish, mirror_refuse,
                                             mirror_room, mirror_take, mirror_tell, rmq_ha_close, rmq_ha_connect,
-                                            rmq_ha_leave, rmq_ha_more, rmq_ha_pause, rmq_ha_receive, rmq_ha_send, rmq_ha_shut,
-                                            rmq_ha_wake_new, rmq_ha_wake_signal)
+                                            rmq_ha_leads_to, rmq_ha_leave, rmq_ha_more, rmq_ha_pause, rmq_ha_receive,
+                                            rmq_ha_send, rmq_ha_shut, rmq_ha_wake_new, rmq_ha_wake_signal)
 
 cdef enum:
     HEAD = 12
@@ -39,7 +39,7 @@ cdef enum:
 
 cdef int64_t MS = 1_000_000
 cdef int64_t BEGIN_MAX = <int64_t> 1 << 60      # of an empty log: sums of offsets and sizes fit in beyond it
-cdef int64_t RETRY_FIRST_MS = 100
+cdef int64_t RETRY_FIRST_MS = 100, GATE_MS = 20
 _slaves = weakref.WeakSet()
 _locked = []
 _STATES = ("waits", "compares", "follows", "refused", "stalled", "failed")      # as State of _mirror.pxd
@@ -122,9 +122,7 @@ cdef int _frame(Mirror *m) noexcept nogil:
         if size == 0:
             m.raw += HEAD
             rmq_publish(&m.master_end, at)
-            if rmq_load32(&m.state) != STATE_FOLLOWS:
-                _follows(m)             # the master has nothing to send either
-            return 0
+            return _follows(m)          # the master has nothing to send either
         if at != log.position and _start_at(m, at) < 0:
             return -1
         m.received = at
@@ -135,15 +133,21 @@ cdef int _frame(Mirror *m) noexcept nogil:
     m.raw += HEAD
     m.frame_left = size
     rmq_publish(&m.master_end, at + size)
-    if rmq_load32(&m.state) != STATE_FOLLOWS and m.received >= log.position:
-        _follows(m)
+    return _follows(m) if m.received >= log.position else 0
+
+
+cdef int _follows(Mirror *m) noexcept nogil:
+    # The logs agree as far as both go. Before anything is added, the directory becomes a slave's and has its master's topics
+    # (service.py): nothing of a store changes for a master that is not its own. 0; -1: the connection ends.
+    rmq_publish32(&m.compared, 1)
+    while rmq_load32(&m.gate) != 0:
+        if rmq_load32(&m.stop) != 0 or m.beat(m, GATE_MS) < 0:
+            return -1
+    if rmq_load32(&m.state) != STATE_FOLLOWS:
+        rmq_publish32(&m.state, STATE_FOLLOWS)
+        m.last_what = -1
+        rmq_ha_say(&m.notes, RMQ_HA_FOLLOWS, 0, m.log.position, rmq_load(&m.master_end), m.peer)
     return 0
-
-
-cdef void _follows(Mirror *m) noexcept nogil:
-    rmq_publish32(&m.state, STATE_FOLLOWS)
-    m.last_what = -1
-    rmq_ha_say(&m.notes, RMQ_HA_FOLLOWS, 0, m.log.position, rmq_load(&m.master_end), m.peer)
 
 
 cdef int _input(Mirror *m) noexcept nogil:
@@ -162,6 +166,10 @@ cdef int _input(Mirror *m) noexcept nogil:
         rc = mirror_take(m, n)
         m.frame_left -= n
         rmq_count(&m.received_bytes, n)
+    if rc < 0 and rmq_load32(&m.gate) != 0:
+        return -1
+    if rc == 0 and m.from_ < m.to and _follows(m) < 0:      # bytes are kept only behind the end of the own log
+        return -1
     return rc if mirror_append(m) == 0 else -1
 
 
@@ -204,8 +212,8 @@ cdef int _session(Mirror *m) noexcept nogil:
         now = m.received
         if _input(m) < 0:
             return -1
-        if m.received != now and m.received >= m.log.position and rmq_load32(&m.state) != STATE_FOLLOWS:
-            _follows(m)
+        if m.received != now and m.received >= m.log.position and _follows(m) < 0:
+            return -1
         m.owed += m.received - now
         if m.owed > 0 and (got < STREAM or _worth(m)) and _report(m) < 0:
             return -1
@@ -215,16 +223,25 @@ cdef int _session(Mirror *m) noexcept nogil:
 
 cdef void *_run(void *arg) noexcept nogil:
     cdef Mirror *m = <Mirror *> arg
-    cdef int64_t pause = RETRY_FIRST_MS
+    cdef int64_t pause = RETRY_FIRST_MS, before, begun
     cdef int rc
     rmq_cpu_short_turns()
     while rmq_load32(&m.stop) == 0:
+        if rmq_load32(&m.log.fence) != 0:       # also while no master answers
+            mirror_refuse(m, RMQ_HA_FAILED, rmq_load32(&m.log.fence), m.log.position, 0)
+            return NULL
         rc = rmq_ha_connect(&m.peer_socket, m.host, m.port, m.wake, m.silence_ms)
-        if rc >= 0:
+        if rc >= 0 and m.own_port != 0 and rmq_ha_leads_to(&m.peer_socket, m.own_ip, m.own_port):
+            rmq_ha_shut(&m.peer_socket)
+            mirror_refuse(m, RMQ_HA_SELF, 0, 0, 0)
+        elif rc >= 0:
+            before, begun = m.log.position, _now(m)
             _session(m)
             mirror_tell(m)
-            if rmq_load32(&m.state) == STATE_FOLLOWS:
+            # A master that ends each connection at once, as one with an unreadable page, is asked less and less often.
+            if m.log.position != before or _now(m) - begun >= m.heartbeat_ms * MS:
                 pause = RETRY_FIRST_MS
+            rmq_publish32(&m.compared, 0)
             rmq_ha_shut(&m.peer_socket)
         elif rmq_load32(&m.stop) == 0:
             mirror_refuse(m, RMQ_HA_LOST, -rc, m.log.position, 0)
@@ -244,7 +261,8 @@ cdef class Slave:
     cdef readonly str master
     cdef object __weakref__
 
-    def __init__(self, StoreCore store not None, options):
+    def __init__(self, StoreCore store not None, options, listens=None, gate=False):
+        """listens: "ip:port" on which this store has slaves itself. gate: nothing is added to the log before proceed()."""
         cdef int rc
         cdef Mirror *m
         store._enter()
@@ -258,6 +276,12 @@ cdef class Slave:
         strncpy(m.host, host.strip("[]").encode(), 255)
         strncpy(m.port, port.encode(), 7)
         strncpy(m.peer, self.master.encode()[:RMQ_HA_ADDRESS - 1], RMQ_HA_ADDRESS - 1)
+        if listens is not None:
+            host, _, port = listens.rpartition(":")
+            own = host.strip("[]").encode()[:RMQ_HA_ADDRESS - 1]
+            strncpy(m.own_ip, own, RMQ_HA_ADDRESS - 1)
+            m.own_port = int(port)
+        m.gate = gate
         m.heartbeat_ms, m.silence_ms = options.ha_send_heartbeat_interval_ms, options.ha_housekeeping_interval_ms
         m.record_max = min(options.message_size_max_bytes + 65536, options.segment_size_bytes)
         m.sync_mode = store.sync_mode
@@ -288,6 +312,15 @@ cdef class Slave:
         if self.mirror != NULL:
             with nogil:
                 _end_thread(self.mirror)
+
+    def compared(self):
+        """Whether the logs agree, as far as both go, in the connection that there is: bool."""
+        return self.mirror != NULL and rmq_load32(&self.mirror.compared) != 0
+
+    def proceed(self):
+        """Opens the gate."""
+        if self.mirror != NULL:
+            rmq_publish32(&self.mirror.gate, 0)
 
     def state(self):
         """dict: state, one of _STATES; master_offset, where the master's log ends as far as is

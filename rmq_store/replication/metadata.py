@@ -34,6 +34,7 @@ OPTIONAL = (RUNTIME, MODES, TIMER_METRICS, TIMER_CHECK)
 NOT_SUPPORTED = 3
 OFFSET_END, NUMBER_END = 1 << 63, 1 << 62       # the timer counts on from its numbers
 LOOK_S = 0.02           # between two looks at the end of the log
+AGREE_S = 0.1           # between two looks whether the log is this master's
 JOIN_S = 1.0            # how long `stop` waits for a thread that has no more to do than to notice it
 
 
@@ -45,11 +46,13 @@ class Metadata:
     """Copies from `master` (HOST:PORT of its broker) every `interval_ms`, until stop(). Holds the store weakly. Any thread."""
 
     def __init__(self, store: Any, files: ControlFiles, master: str, interval_ms: int,
-                 begin: Callable[[], object] = lambda: None, tls: "ssl.SSLContext | None" = None) -> None:
+                 begin: Callable[[], object] = lambda: None, agrees: Callable[[], bool] = lambda: True,
+                 tls: "ssl.SSLContext | None" = None) -> None:
         """begin: called once, in the thread of this object, when topics were copied or could not be: the messages of a topic
-        that come before its entry would get queues of the usual type. tls: None for a plain connection. Raises ValueError for
-        an address that is none."""
-        self._begin = begin
+        that come before its entry would get queues of the usual type. agrees: while it says no, nothing is copied: another
+        master's topics and offsets would take the place of those of this log. tls: None for a plain connection. Raises
+        ValueError for an address that is none."""
+        self._begin, self._agrees = begin, agrees
         version = 479 if store.options.compat == "5.x" else 409
         self.master = master
         self._store, self._path = weakref.ref(store), store.path
@@ -82,9 +85,10 @@ class Metadata:
     def _run(self) -> None:
         while not self._stopped:
             self._wake.clear()
-            if not self._round():
+            agrees = self._agrees()
+            if agrees and not self._round():
                 return
-            self._wake.wait(self._interval_s)
+            self._wake.wait(self._interval_s if agrees else min(AGREE_S, self._interval_s))
 
     def _round(self) -> bool:
         """False: the store is closed, or gone."""
@@ -105,7 +109,8 @@ class Metadata:
                 emit(Event.METADATA_COPIED, path=self._path, peer=self.master)
             self._failed, self._said_fine = "", True
         try:
-            self._begun()
+            if self._agrees():
+                self._begun()
         except Exception as error:      # the next round tries again
             emit(Event.METADATA_FAILED, path=self._path, peer=self.master, reason=repr(error))
         return True
@@ -168,7 +173,10 @@ class Metadata:
 
     def _apply(self, take: Take, body: bytes) -> None:
         with self._writing:
-            take(self._opened(), body)
+            store = self._opened()
+            if not self._agrees():
+                raise OSError("the slave has lost its master meanwhile, and takes over nothing until it follows again")
+            take(store, body)
 
     def _opened(self) -> Any:
         store = self._store()

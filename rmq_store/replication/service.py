@@ -34,13 +34,14 @@ __all__ = ["NOTES_MS", "Replica", "Replication", "ReplicationState", "need_maste
 NOTES_MS = 500
 STILL_S, LOOK_S = 0.3, 0.005        # a master that closes: how long its slaves may say nothing new, and between two looks
 LOG_MAX = 1 << 56       # no log is as long
+FRAME_MAX = 16 << 20    # no request of a client's is as long
 QUIET_S = 600.0         # between two words about one slave that is refused for one reason: it comes back every few seconds
 QUIET_MAX = 256         # such slaves and reasons
 
 # The kinds of notes, as native/ha/rmq_ha.h counts them: the event, and the names of a and b.
 (_CAME, _WENT, _SILENT, _AHEAD, _BEHIND, _BAD, _FULL, _GONE, _UNREAD, _MUTE,
- _FOLLOWS, _LOST, _PARTED, _SHORT, _WRONG, _NO_RECORD, _ROTTEN, _FAILED) = range(18)
-_REFUSALS = frozenset((_SILENT, _AHEAD, _BEHIND, _BAD, _FULL, _GONE, _MUTE))
+ _FOLLOWS, _LOST, _PARTED, _SHORT, _WRONG, _NO_RECORD, _ROTTEN, _FAILED, _SELF, _FILE_END) = range(20)
+_REFUSALS = frozenset((_SILENT, _AHEAD, _BEHIND, _BAD, _FULL, _GONE, _UNREAD, _MUTE))
 
 
 class Replica(NamedTuple):
@@ -105,10 +106,14 @@ class Replication:
         self._anew: QueuesAnew | None = None
         self._close_s = options.close_timeout_ms / 1000
         self._refused: dict[tuple[int, int, str], float] = {}       # when the log said so
+        self._files: ControlFiles | None = None
+        self._unmarked: Mark | None = None      # what replica.json does not say yet
+        self._failed = ""
 
     def start(self, store: "StoreWait", options: Options, files: ControlFiles, *, later: bool = False) -> None:
         """The store has this object before its threads run, so that an open that is interrupted here can end them. later: a
         slave waits for `follow`. Raises OSError if the address cannot be had."""
+        self._files = files
         if options.ha_listen is not None:       # a slave has slaves as well: what it has appended, it sends
             from rmq_store.remoting.client import listen_address, listening  # sockets, which most stores never need
 
@@ -123,20 +128,24 @@ class Replication:
     def follow(self, store: "StoreWait", options: Options, files: ControlFiles, master: str, broker: str | None,
                tls: "ssl.SSLContext | None" = None) -> None:
         """A slave follows this master from now on, and copies the metadata of its broker, if that is known; tls: not over a
-        plain connection. The directory is marked as a slave's first. Where the addresses are those of before, nothing changes.
-        Raises OSError, ValueError, StoreClosed, NotASlave, CorruptionError."""
+        plain connection. The directory is marked as this master's slave before anything is added, and where it has messages,
+        when these were compared. Where the addresses are those of before, nothing changes. Raises OSError, ValueError,
+        StoreClosed, NotASlave, CorruptionError."""
         known = Mark("slave", _address(master), _address(broker) if broker is not None else "", 0)
         with self._following:
             if self._stopped:
                 raise StoreClosed(self._path)
             mark = refuse_as_slave(self._path)
+            held = not _is_empty(store)
+            self._unmarked = None
             if mark is None or mark._replace(since_ms=0) != known:
-                since = mark.since_ms if mark is not None else files.wall_ms()
-                write_mark(files, self._path, known._replace(since_ms=since))
+                self._unmarked = known._replace(since_ms=mark.since_ms if mark is not None else files.wall_ms())
+                if not held:
+                    self._write_mark()
             self._wanted = master
-            first = broker is not None and self.slave is None and not self._begun
-            if not first:
-                self._switch(store, options)
+            first = broker is not None and not self._begun
+            if not first or held:
+                self._switch(store, options, held and (first or self._unmarked is not None))
             if broker is not None and (self.metadata is None or self.metadata.master != broker):
                 from rmq_store.replication.metadata import Metadata  # sockets, which few stores need
 
@@ -144,25 +153,57 @@ class Replication:
                     self.metadata.stop()
                     self.metadata = None
                 begin = partial(self._follow, weakref.ref(store), options) if first else lambda: None
-                self.metadata = Metadata(store, files, broker, options.ha_metadata_interval_ms, begin, tls)
+                self.metadata = Metadata(store, files, broker, options.ha_metadata_interval_ms, begin, self._agrees, tls)
+
+    def _write_mark(self) -> None:
+        """Under the lock. Raises OSError."""
+        mark, files = self._unmarked, self._files
+        if mark is not None and files is not None:
+            write_mark(files, self._path, mark)
+            self._unmarked = None
+
+    def _agrees(self) -> bool:
+        """Whether a master's topics and offsets are for this log: it is empty, or compared with that of the master that is
+        connected."""
+        slave, store = self.slave, self._store()
+        try:
+            return slave is None or slave.compared() or store is None or _is_empty(store)
+        except StoreClosed:
+            return False
 
     def _follow(self, reference: "weakref.ref[StoreWait]", options: Options) -> None:
         """What follow() left to the thread that copies topics."""
         store = reference()
         with self._following:
             self._begun = True
-            if store is not None and not self._stopped:
-                self._switch(store, options)
+            if store is not None and not self._stopped and self.slave is None:
+                self._switch(store, options, False)
+        self.tend()
 
-    def _switch(self, store: "StoreWait", options: Options) -> None:
-        """To the master that is wanted. Under the lock."""
+    def tend(self) -> None:
+        """Lets a slave go on whose log was compared, once its directory is marked and topics are copied. Logs what happened."""
+        with self._following:
+            if (self.slave is not None and self.slave.compared() and not self._stopped
+                    and (self.metadata is None or self._begun)):
+                try:
+                    self._write_mark()
+                    self.slave.proceed()
+                except OSError as error:        # a full disk: the next call tries again
+                    if str(error) != self._failed:
+                        self._failed = str(error)
+                        _failed(self._path, error.errno or errno.EIO, 0, 0, self.slave.master)
+        self.say()
+
+    def _switch(self, store: "StoreWait", options: Options, gate: bool) -> None:
+        """To the master that is wanted. gate: it adds nothing until `tend` lets it. Under the lock."""
         if self.slave is not None and self.slave.master == self._wanted:
             return
         if self.slave is not None:
             self.slave.stop()
             self.say()
             self.slave = None           # whatever fails now, the next call tries again
-        self.slave = Slave(store, options.inferred({"ha_master": self._wanted}, "namesrv"))
+        self.slave = Slave(store, options.inferred({"ha_master": self._wanted}, "namesrv"),
+                           self.master.address if self.master is not None else None, gate)
 
     def replicas(self) -> list[Replica]:
         return [Replica(**found) for found in self.master.replicas()] if self.master is not None else []
@@ -229,6 +270,11 @@ class Replication:
         self.say()
 
 
+def _is_empty(store: "StoreWait") -> bool:
+    """Such a log may become any master's."""
+    return store.max_log_offset <= store.min_log_offset
+
+
 def _address(text: str) -> str:
     """What an option or a name server says. Raises ValueError."""
     try:
@@ -268,8 +314,23 @@ def _wrong(path: str, error: int, a: int, b: int, peer: str) -> None:
     reason = ("what it sends is no frame of RocketMQ's HA protocol: give the address on which the master listens for slaves "
               "(ha_listen; RocketMQ: haListenPort)" if no_frame else
               "it sent bytes for offset %(a)d, and the next ones here are for %(b)d; segment_size_bytes must be the same on "
-              "both sides")
+              "both sides" + ("" if b else "; if it is, this log has lost its messages: move the store away, and make the "
+                              "slave anew from a backup of the master"))
     _differs(reason)(path, error, a, b, peer)
+
+
+def _went(path: str, error: int, a: int, b: int, peer: str) -> None:
+    if a >= 0:      # else it never said where it begins: somebody who looked whether the port is open
+        emit(Event.REPLICA_WENT, path=path, peer=peer, offset=a, max_offset=b)
+
+
+def _ahead(path: str, error: int, a: int, b: int, peer: str) -> None:
+    # The first 8 bytes of a client's frame are its length and that of its header.
+    is_frame = 0 < a & 0xFFFFFF < a >> 32 < FRAME_MAX
+    _refused("it sends requests of RocketMQ's clients, and slaves connect here: its ha_master_broker (--broker), or its name "
+             "server, has to say the port of this master's broker" if is_frame else
+             "it has the log up to offset %(a)d, and this master's ends at %(b)d: one of the two has other messages; make the "
+             "slave anew from a backup of this master")(path, error, a, b, peer)
 
 
 def _failed(path: str, error: int, a: int, b: int, peer: str) -> None:
@@ -278,10 +339,9 @@ def _failed(path: str, error: int, a: int, b: int, peer: str) -> None:
 
 _SAY: dict[int, Callable[[str, int, int, int, str], None]] = {
     _CAME: lambda path, error, a, b, peer: emit(Event.REPLICA_CAME, path=path, peer=peer, offset=a, max_offset=b),
-    _WENT: lambda path, error, a, b, peer: emit(Event.REPLICA_WENT, path=path, peer=peer, offset=a, max_offset=b),
+    _WENT: _went,
     _SILENT: _refused("it said nothing for ha_housekeeping_interval_ms; it had acknowledged offset %(a)d of %(b)d"),
-    _AHEAD: _refused("it has the log up to offset %(a)d, and this master's ends at %(b)d: one of the two has other "
-                     "messages; make the slave anew from a backup of this master"),
+    _AHEAD: _ahead,
     _BEHIND: _refused("it wants the log from offset %(a)d on, and this master has deleted what lies before %(b)d: make the "
                       "slave anew from a backup of this master"),
     _BAD: _refused("it acknowledges offset %(a)d, and was sent the log up to %(b)d: it is no slave of RocketMQ's"),
@@ -296,12 +356,17 @@ _SAY: dict[int, Callable[[str, int, int, int, str], None]] = {
     _LOST: _lost,
     _PARTED: _differs("the logs part at offset %(a)d; this one ends at %(b)d, and nothing of it is cut: move this store away, "
                       "and make the slave anew from a backup of the master (`rmqstore backup`, `rmqstore restore`)"),
-    _SHORT: _differs("the master's log ends at offset %(a)d, and this one at %(b)d, and nothing of it is cut: it is not this "
-                     "store's master, or it has lost messages, or was promoted without those; move this store away, and make "
-                     "the slave anew from a backup of the master (`rmqstore backup`, `rmqstore restore`)"),
+    _SHORT: _differs("the master's log ends at offset %(a)d, and this one at %(b)d, and nothing of it is cut: if it is a slave "
+                     "itself, wait until it has caught up; else it is not this store's master, or it has lost messages, or was "
+                     "promoted without those: move this store away, and make the slave anew from a backup of the master "
+                     "(`rmqstore backup`, `rmqstore restore`)"),
     _WRONG: _wrong,
     _NO_RECORD: _differs("what it sent for offset %(a)d is no whole record (it says %(b)d bytes): "
                          "segment_size_bytes must be the same on both sides, and message_size_max_bytes no smaller here"),
     _ROTTEN: _differs("the checksum of the record that it sent for offset %(a)d is wrong; the slave asks for it again"),
     _FAILED: _failed,
+    _SELF: _differs("this is where the store listens for slaves itself (ha_listen; RocketMQ: haListenPort): give the address "
+                    "of its master"),
+    _FILE_END: _differs("a file of its log ends at offset %(a)d, and here one ends at %(b)d: segment_size_bytes (RocketMQ: "
+                        "mappedFileSizeCommitLog) must be the same on both sides; empty this directory, and begin anew"),
 }

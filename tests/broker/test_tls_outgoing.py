@@ -85,7 +85,7 @@ def test_a_slave_without_tls_says_why_it_copies_nothing(tmp_path: Path, caplog: 
     with Broker.open(tmp_path / "m", brokerRole="ASYNC_MASTER", haListenPort=0, **SMALL, **secret) as m, Broker.open(
             tmp_path / "s", brokerRole="SLAVE", brokerId=1, haMasterAddress=m.store.replication().address,
             ha_master_broker=m.address, **SMALL, **FAST) as s:
-        until(lambda: "if it takes nothing but TLS, see tls.enable" in caplog.text, WAIT_MS)
+        until(lambda: "If it takes nothing but TLS, see tls.enable" in caplog.text, WAIT_MS)
         assert s.store.replication().copied_ms is None
 
 

@@ -174,6 +174,23 @@ def test_a_failed_sync_is_the_end(tmp_path: Path) -> None:
             s.close()
 
 
+def test_a_sync_that_fails_while_the_master_is_away(tmp_path: Path) -> None:
+    """The slave has failed then, and not when a master comes back."""
+    probe = ProbeIo()
+    with master(tmp_path / "m") as m:
+        s = slave(tmp_path / "s", m, _io=probe, flush_backend="fdatasync", flush_interval_ms=3_600_000)
+        joined(m)
+        fill(m, 5)
+        caught_up(s, m)
+    until(lambda: s.replication().state == "waits", 20_000)
+    probe.fail("fdatasync", 1, errno.EIO, path="commitlog", sticky=True)
+    with pytest.raises(errors.SyncFailed):
+        s.flush()
+    until(lambda: s.replication().state == "failed", 20_000)
+    with pytest.raises(errors.DurabilityError):
+        s.close()
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_frames_of_any_size(tmp_path: Path, seed: int) -> None:
     """Of records that are larger than what a slave reads at once, too, and of the rest of a file behind them."""
