@@ -157,6 +157,13 @@ def test_a_slave_that_is_there_before_its_master(tmp_path: Path, caplog: pytest.
             assert s.store.replication().master == m.store.replication().address
 
 
+def test_a_master_that_listens_for_no_slaves(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with Broker.open(tmp_path / "m", brokerRole="ASYNC_MASTER", **SMALL) as m, \
+            slave_broker(tmp_path / "s", m.namesrv_address) as s:
+        until(lambda: f"the master at {m.address} listens for no slaves" in caplog.text, 20_000)
+        assert s.store.replication().state == "waits"
+
+
 def test_consumers_find_a_slave_whose_master_is_gone(tmp_path: Path) -> None:
     with NameServer.open() as names:
         with leader(tmp_path / "m", namesrv=names.address, namesrv_listen=None) as m, Peer(m.address) as peer:
