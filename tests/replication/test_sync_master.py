@@ -1,15 +1,18 @@
 """Puts that wait for a slave: what they return, by every way of putting."""
 import asyncio
 import ctypes
+import os
 import threading
 from pathlib import Path
 
 import pytest
 
 from rmq_store import MessageStore
+from rmq_store.access.writer._future import WaitedFutures
 from rmq_store.aio import AsyncMessageStore
 from rmq_store.base.io._io import ProbeIo
 from rmq_store.status import PutStatus
+from tests.regress.hooks import clock_hook
 from tests.replication.pairs import caught_up, connected, joined, master, same_log, slave
 from tests.soon import until
 
@@ -240,3 +243,26 @@ def test_a_slave_on_its_device(tmp_path: Path) -> None:
             result = m.put("T", b"%d" % i)
             assert result.status == PutStatus.PUT_OK
             assert s.stats()["flushed"] >= result.offset + result.size
+
+
+def test_who_asks_when_to_look_again_hears_of_the_slaves_time_alone_once_the_device_has_it(tmp_path: Path) -> None:
+    """Timers ask so: one that adds the device's time to a wait which that has ended tells of late slaves too late."""
+    probe, later = ProbeIo(keep_bytes=False), 0
+    with master(tmp_path / "m", _io=probe, role="sync_master", flush_mode="sync", slave_timeout_ms=600_000,
+                flush_deadline_ms=3_600_000) as m, connected(m) as peer:
+        peer.report(0)
+        joined(m)
+        fd = os.eventfd(0)
+        waited = WaitedFutures(m._completer, fd)
+        with clock_hook(probe, lambda: later):
+            future = m.put_async("T", b"x")
+            assert waited.add(future, None)
+            until(lambda: m._position("flushed") == m.max_log_offset, 20_000)
+            assert waited.take() == []          # it sees that the device has it: the slaves' time begins
+            later = 500_000_000_000
+            assert waited.overdue_in is not None and waited.overdue_in <= 100
+            later = 600_000_000_000
+            assert waited.take() == [(future, None)]
+        assert future.result().status == PutStatus.FLUSH_SLAVE_TIMEOUT
+        waited.close()
+        os.close(fd)

@@ -409,7 +409,7 @@ cdef class WaitedFutures:
         if s.waits & WAIT_REPLICA:
             due = min(due, now + patience_ns(s, WAIT_REPLICA))
         for f in self._waiting:
-            due = min(due, f._since + patience_ns(s, f._wants))
+            due = min(due, f._since + patience_ns(s, f._wants & ~WAIT_DEVICE if f._on_device else f._wants))
         return max(0.0, (due - now) / 1e9) if self._waiting else None
 
     def close(self):
