@@ -266,3 +266,29 @@ def test_who_asks_when_to_look_again_hears_of_the_slaves_time_alone_once_the_dev
         assert future.result().status == PutStatus.FLUSH_SLAVE_TIMEOUT
         waited.close()
         os.close(fd)
+
+
+def test_a_limit_of_the_callers_holds_when_slaves_get_their_time(tmp_path: Path) -> None:
+    """It lies beyond the device's time and the slaves' together; the device has the message just before that is over."""
+    probe, here, reads = ProbeIo(keep_bytes=False), threading.get_ident(), 0
+    with master(tmp_path / "m", _io=probe, role="sync_master", flush_mode="sync", slave_timeout_ms=3_000,
+                flush_deadline_ms=5_000) as m, connected(m) as peer:
+        peer.report(0)
+        joined(m)
+        probe.hold("fdatasync|msync", "/commitlog/")
+        future = m.put_async("T", b"x")
+        probe.wait_held()
+
+        def clock() -> int:
+            nonlocal reads
+            if threading.get_ident() != here:
+                return 0
+            reads += 1
+            if reads == 2:                      # the wait has begun
+                probe.release()
+                until(lambda: m._position("flushed") == m.max_log_offset, 20_000)
+            return 0 if reads < 2 else 7_900_000_000 if reads < 5 else 8_600_000_000
+
+        with clock_hook(probe, clock), pytest.raises(TimeoutError, match=r"not with a slave after 8\.5 s"):
+            future.result(timeout=8.5)
+        assert not future.done()

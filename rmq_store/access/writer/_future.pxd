@@ -93,6 +93,16 @@ cdef inline int phase_of(PutFuture f, int lacks):
     return lacks & (WAIT_DEVICE | WAIT_REPLICA) if lacks == f._wants else SLAVES_NOW
 
 
+cdef inline int64_t left_of(PutFuture f, Completer c, int phase, int lacks):
+    # How long a wait that begins now lasts, ns: 0 where somebody else's was its own, too.
+    return 0 if f._store.log == NULL or f._end <= c._late_end[phase] else patience_ns(f._store, lacks)
+
+
+cdef inline int64_t stored_for(PutFuture f, int phase):
+    # The wait that begins now is that of all messages below this.
+    return rmq_load(&f._store.log.wrote if phase != SLAVES_NOW else &f._store.log.flushed)
+
+
 cdef inline bint is_late(PutFuture f, int64_t now):
     # Of one that somebody looks at now and again. Once the device has it, slaves have their time.
     cdef int lacks = lacks_of(f)

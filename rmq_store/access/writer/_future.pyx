@@ -32,6 +32,7 @@ cdef extern from "rmq_awaited.h":
     void rmq_send_by(PyTypeObject *type, int (*send)(PyObject *, PyObject *, PyObject **) except -1)
 
 cdef int64_t SLICE_NS = 100_000_000
+cdef double LIMIT_S = 1e8       # of a caller's wait: no patience of a store's is as long
 cdef int _TIMEOUT = PutStatus.FLUSH_DISK_TIMEOUT, _SLAVE_TIMEOUT = PutStatus.FLUSH_SLAVE_TIMEOUT
 cdef int _NO_SLAVE = PutStatus.SLAVE_NOT_AVAILABLE
 cdef object _running_loop = None    # asyncio.get_running_loop, once a task has waited: most programs have no event loop
@@ -99,36 +100,31 @@ cdef class PutFuture:
     cdef int _settle(self, object timeout) except -1:
         # Waits without the GIL, and leads the flush where nobody else does. Beyond the store's deadline it is late.
         cdef StorePut s = self._store
-        cdef int64_t now, due = 0, left = 0, slice_ns, stored = 0
-        cdef int lacks, phase
-        cdef bint own = False
+        cdef int64_t now, due = 0, left = 0, stored = 0, slice_ns, limit = 0
+        cdef int lacks = -1, phase = SLAVES_NOW
         if s is None:
             return 0
         cdef Completer c = s._completer
-        lacks = lacks_of(self)
-        phase = phase_of(self, lacks)
-        if self._end > c._late_end[phase] and s.log != NULL:
-            left, stored = patience_ns(s, lacks), rmq_load(&s.log.wrote if phase != SLAVES_NOW else &s.log.flushed)
-        if timeout is not None and max(timeout, 0) * 1e9 < left:
-            left, own = <int64_t> (max(timeout, 0) * 1e9), True
+        cdef double given = LIMIT_S if timeout is None else min(max(0, timeout), LIMIT_S)
         while not self._peek():
             now = s.io.mono_ns(s.io.ctx)
-            due = due or now + left
-            if lacks_of(self) != lacks:      # the device has it now: slaves have their time from here on
-                lacks, phase = lacks_of(self), SLAVES_NOW
-                if lacks & WAIT_REPLICA == 0:
+            limit = limit or now + <int64_t> (given * 1e9)      # the caller's own, however long the store waits
+            if lacks_of(self) != lacks:     # it begins; or the device has it now: slaves have their time from here on
+                lacks = lacks_of(self)
+                if lacks & (WAIT_DEVICE | WAIT_REPLICA) == 0:
                     continue
-                if not own or due - now > s.replicas.timeout_ns:
-                    due, own, stored = now + s.replicas.timeout_ns, False, rmq_load(&s.log.flushed)
-            if now >= due:
-                if own:
+                phase = phase_of(self, lacks)
+                left = left_of(self, c, phase, lacks)
+                due, stored = now + left, stored_for(self, phase) if left > 0 else 0
+            if now >= min(due, limit):
+                if limit < due:
                     raise TimeoutError(f"message at {self._result.offset}: stored, not "
                                        f"{'durable' if lacks & WAIT_DEVICE else 'with a slave'} after {timeout} s: wait on")
                 c._late_end[phase] = max(c._late_end[phase], stored)
                 self._late()
                 due = now + s.flush_deadline_ns
                 continue
-            slice_ns, s.calls = min(due - now, SLICE_NS), s.calls + 1
+            slice_ns, s.calls = min(min(due, limit) - now, SLICE_NS), s.calls + 1
             with nogil:
                 if lacks & WAIT_DEVICE:
                     flush_wait(s.log, self._end, slice_ns)
