@@ -6,6 +6,7 @@ import threading
 import pytest
 
 from rmq_store import MessageStore
+from rmq_store.base.io._io import ProbeIo
 from rmq_store.status import PutStatus
 
 SMALL = {"segment_size_bytes": 1 << 20, "index_slots": 100, "index_entries_max": 1000}
@@ -77,3 +78,31 @@ def test_a_callback_that_raises_is_logged_not_lost(store, caplog, error):
     second = store.put_async("T", b"y", wait=True)
     second.add_done_callback(lambda f: done.set())
     assert done.wait(30)
+
+
+@pytest.fixture
+def silent(tmp_path):
+    """A store whose device does not answer, until the test is over; nobody who waits makes the sync."""
+    probe = ProbeIo(keep_bytes=False)
+    with MessageStore.open(tmp_path / "s", flush_mode="sync", flush_backend="fdatasync", flush_deadline_ms=3_600_000,
+                           segment_prezero="off", _io=probe, **SMALL) as s:
+        s.put("T", b"warm")
+        probe.hold("fdatasync", "/commitlog/")
+        try:
+            s.put_async("T", b"x")
+            probe.wait_held()
+            yield s
+        finally:
+            probe.release()
+
+
+def test_the_wait_of_another_counts_only_where_it_was_long_enough(silent):
+    """result() that is late was the wait of all messages there were, until reconfigure() gives them more time."""
+    silent.reconfigure(flush_deadline_ms=50)
+    first, other = silent.put_async("T", b"x"), silent.put_async("T", b"y")
+    assert first.result().status is PutStatus.FLUSH_DISK_TIMEOUT
+    silent.reconfigure(flush_deadline_ms=3_600_000)
+    with pytest.raises(TimeoutError, match="not durable"):
+        other.result(timeout=0)
+    silent.reconfigure(flush_deadline_ms=50)
+    assert other.result(timeout=0).status is PutStatus.FLUSH_DISK_TIMEOUT

@@ -43,8 +43,9 @@ cdef class Completer:
     cdef WaitedFutures _turn_waited
     cdef void *_turn_thread
     cdef bint _closed
-    # By what was waited for, WAIT_ bits or SLAVES_NOW: what is below it has been waited for in vain as long as that takes.
+    # By what was waited for, WAIT_ bits or SLAVES_NOW: what is below _late_end has been waited for in vain for _late_ns.
     cdef int64_t[4] _late_end
+    cdef int64_t[4] _late_ns
 
     cdef int _want(self, int64_t end, int wants) except -1
     cdef bint _loop_here(self, Awaited a) except -1
@@ -94,13 +95,20 @@ cdef inline int phase_of(PutFuture f, int lacks):
 
 
 cdef inline int64_t left_of(PutFuture f, Completer c, int phase, int lacks):
-    # How long a wait that begins now lasts, ns: 0 where somebody else's was its own, too.
-    return 0 if f._store.log == NULL or f._end <= c._late_end[phase] else patience_ns(f._store, lacks)
+    # How long a wait that begins now lasts, ns: 0 where somebody else's was its own, too, and no shorter than its own would be.
+    cdef int64_t patience = patience_ns(f._store, lacks)
+    return 0 if f._store.log == NULL or (f._end <= c._late_end[phase] and patience <= c._late_ns[phase]) else patience
 
 
 cdef inline int64_t stored_for(PutFuture f, int phase):
     # The wait that begins now is that of all messages below this.
     return rmq_load(&f._store.log.wrote if phase != SLAVES_NOW else &f._store.log.flushed)
+
+
+cdef inline void note_late(Completer c, int phase, int64_t end, int64_t patience):
+    # A mark that says less than the one there changes nothing. Else it is the deadline of now that counts.
+    if end > c._late_end[phase] or patience > c._late_ns[phase]:
+        c._late_end[phase], c._late_ns[phase] = end, patience
 
 
 cdef inline bint is_late(PutFuture f, int64_t now):

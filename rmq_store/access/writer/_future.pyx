@@ -120,7 +120,7 @@ cdef class PutFuture:
                 if limit < due:
                     raise TimeoutError(f"message at {self._result.offset}: stored, not "
                                        f"{'durable' if lacks & WAIT_DEVICE else 'with a slave'} after {timeout} s: wait on")
-                c._late_end[phase] = max(c._late_end[phase], stored)
+                note_late(c, phase, stored, left)
                 self._late()
                 due = now + s.flush_deadline_ns
                 continue
