@@ -6,8 +6,11 @@ import threading
 import pytest
 
 from rmq_store import MessageStore
+from rmq_store.access.writer._future import WaitedFutures
+from rmq_store.access.writer.callbacks import Callbacks
 from rmq_store.base.io._io import ProbeIo
 from rmq_store.status import PutStatus
+from tests.soon import until
 
 SMALL = {"segment_size_bytes": 1 << 20, "index_slots": 100, "index_entries_max": 1000}
 
@@ -106,3 +109,29 @@ def test_the_wait_of_another_counts_only_where_it_was_long_enough(silent):
         other.result(timeout=0)
     silent.reconfigure(flush_deadline_ms=50)
     assert other.result(timeout=0).status is PutStatus.FLUSH_DISK_TIMEOUT
+
+
+def test_a_shorter_deadline_reaches_the_thread_of_callbacks_that_sleeps_until_a_longer_one(silent):
+    told = []
+    callbacks = Callbacks(lambda fd: WaitedFutures(silent._completer, fd))
+    assert callbacks.waited.add(silent.put_async("T", b"x"), told.append)
+    until(lambda: callbacks.waited.watched, 20_000)
+    silent.reconfigure(flush_deadline_ms=50)
+    assert callbacks.waited.add(silent.put_async("T", b"y"), told.append)
+    until(lambda: len(told) == 2, 20_000)
+    assert {f.result().status for f in told} == {PutStatus.FLUSH_DISK_TIMEOUT}
+    callbacks.close()
+
+
+def test_a_shorter_deadline_reaches_the_timer_of_a_loop_that_waits_for_a_longer_one(silent):
+    async def put():
+        return (await silent.put_async("T", b"x")).status
+
+    async def main():
+        first = asyncio.create_task(put())
+        await asyncio.sleep(0)
+        silent.reconfigure(flush_deadline_ms=50)
+        assert await asyncio.wait_for(put(), 20) is PutStatus.FLUSH_DISK_TIMEOUT
+        assert await asyncio.wait_for(first, 20) is PutStatus.FLUSH_DISK_TIMEOUT
+
+    asyncio.run(main())

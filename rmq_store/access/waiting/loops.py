@@ -98,6 +98,8 @@ class LoopHub:
         # A device that does not answer wakes nobody: what waits too long is told so by a timer, one for all.
         due = self.waited.overdue_in
         self.waited.watched = due is not None
+        if self._timer is not None:
+            self._timer.cancel()
         self._timer = None if due is None else self.loop.call_later(due + 0.001, self._overdue)
 
     def _overdue(self) -> None:

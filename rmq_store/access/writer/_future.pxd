@@ -58,6 +58,7 @@ cdef class WaitedFutures:
     cdef list _waiting
     cdef public object watch    # called by the first add after `watched` was false; a device that is silent tells nobody
     cdef public bint watched
+    cdef int64_t _deadline_ns   # flush_deadline_ms when overdue_in was last asked: `watch` is called where it is shorter now
 
     cdef bint _add(self, PutFuture f, waiter) except -1
     cdef void _free(self)

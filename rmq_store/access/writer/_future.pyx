@@ -324,7 +324,7 @@ cdef class WaitedFutures:
             self._waiting.pop()
             g._waiter = None
             return False
-        if not self.watched and self.watch is not None:
+        if (not self.watched or self._completer._store.flush_deadline_ns < self._deadline_ns) and self.watch is not None:
             self.watch()
         return True             # if done, another thread has come between: it is taken there
 
@@ -401,6 +401,7 @@ cdef class WaitedFutures:
         """Seconds until one that waits, or one that comes now, may be late: float, None where nothing waits."""
         cdef PutFuture f
         cdef StorePut s = self._completer._store
+        self._deadline_ns = s.flush_deadline_ns
         cdef int64_t now = self._now(), due = now + patience_ns(s, WAIT_DEVICE)
         if s.waits & WAIT_REPLICA:
             due = min(due, now + patience_ns(s, WAIT_REPLICA))
