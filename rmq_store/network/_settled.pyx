@@ -4,7 +4,7 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
 from rmq_store.access.writer._ahead cimport ahead_replicate
-from rmq_store.access.writer._put cimport WAIT_ACKS, WAIT_DEVICE, WAIT_REPLICA
+from rmq_store.access.writer._put cimport WAIT_ACKS, WAIT_DEVICE, WAIT_REPLICA, log_never_sent
 from rmq_store.base.io._sync cimport (ETIMEDOUT, rmq_event_wake, rmq_fence, rmq_load, rmq_load32, rmq_publish,
                                       rmq_publish32)
 from rmq_store.codec._layout cimport FLAG_STORE_V6, HOST_V4_SIZE, HOST_V6_SIZE
@@ -140,6 +140,9 @@ cdef bint _done(Service *s, Waiting *w) noexcept nogil:
             return True
     if w.wants & WAIT_REPLICA:
         rc = s.replicas.wait(s.replicas.of, w.end, max(w.wants >> WAIT_ACKS, 1), 0)
+        if rc != 0 and log_never_sent(s.log, w.end):
+            w.code = SERVICE_NOT_AVAILABLE
+            return True
         if rc == -ETIMEDOUT:
             return False
         if rc != 0:
@@ -220,10 +223,10 @@ cdef void settled_tick(Service *s) noexcept nogil:
                 w.code = FLUSH_DISK_TIMEOUT
             if not _done(s, w):
                 continue
-        elif late > s.replicas.timeout_ns:
-            w.code = FLUSH_SLAVE_TIMEOUT
-        else:
+        elif late <= s.replicas.timeout_ns:
             return
+        elif not _done(s, w):
+            w.code = FLUSH_SLAVE_TIMEOUT
         _settle(s)
 
 
@@ -238,5 +241,6 @@ cdef void settled_ending(Service *s) noexcept nogil:
         s.replicas.wait(s.replicas.of, last.end, max(last.wants >> WAIT_ACKS, 1), min(s.replicas.timeout_ns, ENDING_NS))
     settled_look(s)
     while s.waiting_count > 0:
-        s.waiting[s.waiting_first].code = FLUSH_SLAVE_TIMEOUT
+        if not _done(s, &s.waiting[s.waiting_first]):
+            s.waiting[s.waiting_first].code = FLUSH_SLAVE_TIMEOUT
         _settle(s)

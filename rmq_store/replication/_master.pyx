@@ -15,7 +15,7 @@ from rmq_store.access.writer._put cimport TELLS, WAIT_IN_SYNC, WAIT_REPLICA, Rep
 from rmq_store.base.io._io cimport rmq_lost_any
 from rmq_store.base.io._sync cimport EIO, rmq_count, rmq_event_wake, rmq_fence, rmq_load, rmq_load32, rmq_publish32
 from rmq_store.base.segment._file cimport FileRow, LogFile, log_file_release, row_end, row_find, row_start
-from rmq_store.log.commitlog._log cimport PIN_SEND, Log, log_pin, log_unpin
+from rmq_store.log.commitlog._log cimport PIN_SEND, Log, log_pin, log_shown, log_unpin
 from rmq_store.log.dispatch._dispatch cimport Dispatcher, dispatch_ahead
 from rmq_store.log.flush._flush cimport flush_commit, flush_wait
 from rmq_store.log.pool._pool cimport pool_at
@@ -42,8 +42,7 @@ cdef struct Source:
 
 
 cdef int64_t _end(void *ctx) noexcept nogil:
-    cdef Log *log = (<Source *> ctx).log
-    return rmq_load(&log.flushed) if log.durable_only else rmq_load(&log.committed)
+    return log_shown((<Source *> ctx).log)
 
 
 cdef int64_t _begin(void *ctx) noexcept nogil:

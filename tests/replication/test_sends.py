@@ -1,21 +1,24 @@
 """Sends to a broker that is a SYNC_MASTER: the network thread answers them when slaves have acknowledged them, and the
 processor in Python is the reference for every code."""
+import errno
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rmq_store import Broker
+from rmq_store.base.io._io import ProbeIo
 from rmq_store.codec.batch import encode_batch
+from rmq_store.errors import DurabilityError
 from rmq_store.remoting.frame import ONEWAY
 from tests.broker.peer import Peer
 from tests.replication.pairs import SMALL, connected, joined, same_log, slave
 from tests.soon import until
 
 PATIENT = {"waitTimeMillsInSendQueue": 60_000}
-SENT, DISK, NO_SLAVE, LATE = 0, 10, 11, 12
+SENT, DISK, NO_SLAVE, LATE, FAILED = 0, 10, 11, 12, 14
 LONG = {"slave_timeout_ms": 60_000}
 HEAD = {"a": "P", "b": "T", "c": "TBW102", "d": 4, "e": 0, "f": 0, "g": 1700000000000, "h": 0, "i": "", "j": 0}
 
@@ -96,6 +99,24 @@ def test_an_acknowledgement_answers_what_it_covers(tmp_path: Path) -> None:
         assert {answer.code for answer in first} == {SENT}
         by_hand.report(broker.store.max_log_offset)
         assert peer.answer(many[-1]).code == SENT
+
+
+@pytest.mark.parametrize("by_python", [False, True])
+def test_what_slaves_never_get_is_not_sent(tmp_path: Path, by_python: bool) -> None:
+    """The write fails that would let them have it: nobody waits for them, and nobody says that it is stored."""
+    probe = ProbeIo(keep_bytes=False)
+    how = {"write_path": "pool", "flush_backend": "fdatasync", "segment_prezero": "off", **LONG}
+    codes = []
+    with suppress(DurabilityError), sync_master(tmp_path / "m", _io=probe, **how) as (broker, peer), \
+            connected(broker.store) as mute:
+        mute.report(0)
+        joined(broker.store)
+        if by_python:
+            broker._front.tell([], [])
+        assert broker.store.wait_dispatched(30)
+        probe.fail("pwrite", errno=errno.EIO, path="/commitlog/")
+        codes.append(peer.put("T").code)
+    assert (codes, probe.hits) == ([FAILED], 1)
 
 
 @pytest.mark.parametrize("by_python", [False, True])

@@ -1,16 +1,20 @@
 """Puts that wait for a slave: what they return, by every way of putting."""
 import asyncio
+import contextlib
 import ctypes
+import errno
 import os
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from rmq_store import MessageStore
-from rmq_store.access.writer._future import WaitedFutures
+from rmq_store.access.writer._future import PutFuture, WaitedFutures
 from rmq_store.aio import AsyncMessageStore
 from rmq_store.base.io._io import ProbeIo
+from rmq_store.errors import DurabilityError, SyncFailed, WriteFailed
 from rmq_store.status import PutStatus
 from tests.regress.hooks import clock_hook
 from tests.replication.pairs import caught_up, connected, joined, master, same_log, slave
@@ -292,3 +296,57 @@ def test_a_limit_of_the_callers_holds_when_slaves_get_their_time(tmp_path: Path)
         with clock_hook(probe, clock), pytest.raises(TimeoutError, match=r"not with a slave after 8\.5 s"):
             future.result(timeout=8.5)
         assert not future.done()
+
+
+def by_callback(m: MessageStore) -> None:
+    told: list[PutFuture] = []
+    m.put_async("T", b"x").add_done_callback(told.append)
+    until(lambda: told != [], 20_000)
+    told[0].result()
+
+
+def by_task(m: MessageStore) -> None:
+    async def wait() -> None:
+        await asyncio.wait_for(AsyncMessageStore(m).put("T", b"x"), 20)
+
+    asyncio.run(wait())
+
+
+def polled(m: MessageStore) -> None:
+    future = m.put_async("T", b"x")
+    until(future.done, 20_000)
+    future.result()
+
+
+def after_the_end(m: MessageStore) -> None:
+    future = m.put_async("T", b"x")
+    with pytest.raises(DurabilityError):
+        m.close()
+    future.result()
+
+
+WAYS: dict[str, Callable[[MessageStore], object]] = {
+    "put": lambda m: m.put("T", b"x"), "put_many": lambda m: m.put_many("T", [b"x", b"y"]),
+    "result": lambda m: m.put_async("T", b"x").result(), "polled": polled, "callback": by_callback, "task": by_task,
+    "after the end": after_the_end}
+
+
+@pytest.mark.parametrize("step", ["write", "sync"])
+@pytest.mark.parametrize("way", WAYS)
+def test_what_a_failed_master_keeps_from_its_slaves_is_no_matter_of_slaves(tmp_path: Path, way: str, step: str) -> None:
+    """The put waits for slaves alone. The device fails before they may have it, and so they never will."""
+    probe = ProbeIo(keep_bytes=False)
+    how = {"write_path": "pool"} if step == "write" else {"visibility": "durable"}
+    m = master(tmp_path / "m", _io=probe, role="sync_master", slave_timeout_ms=60_000, segment_prezero="off",
+               flush_backend="fdatasync", **how)
+    with connected(m) as peer:
+        try:
+            peer.report(0)
+            joined(m)
+            probe.fail("pwrite" if step == "write" else "fdatasync", errno=errno.EIO, path="/commitlog/")
+            with pytest.raises(WriteFailed if step == "write" else SyncFailed):
+                WAYS[way](m)
+            assert probe.hits == 1
+        finally:
+            with contextlib.suppress(DurabilityError):
+                m.close()

@@ -56,6 +56,7 @@ cdef class StoreCore:
     cdef int64_t queues_removed         # since the store was opened
     cdef int64_t calls                  # calls that run without the GIL; close waits for them
     cdef int64_t last_flushed           # what a call that close() overtook still asks for
+    cdef int64_t last_shown
     cdef int last_fence
     cdef int last_fence_step
 

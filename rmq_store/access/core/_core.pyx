@@ -15,7 +15,7 @@ from libc.stdlib cimport free
 from rmq_store.base.io._sync cimport ETIMEDOUT, rmq_event_wake, rmq_load, rmq_load32, rmq_publish, rmq_publish32
 from rmq_store.base.segment._allocator cimport allocator_free, allocator_stop
 from rmq_store.base.segment._file cimport row_count, row_free, row_start
-from rmq_store.log.commitlog._log cimport FENCE_WRITE, Log, log_busy, log_free
+from rmq_store.log.commitlog._log cimport FENCE_WRITE, Log, log_busy, log_free, log_shown
 from rmq_store.log.dispatch._dispatch cimport dispatch_wait, dispatcher_free, dispatcher_stop
 from rmq_store.log.dispatch._follow cimport follower_free
 from rmq_store.log.flush._flush cimport flush_all, flush_commit, flusher_stop
@@ -420,7 +420,7 @@ cdef class StoreCore:
     cdef void _free(self):
         self.started = False
         if self.log != NULL:
-            self.last_flushed = rmq_load(&self.log.flushed)
+            self.last_flushed, self.last_shown = rmq_load(&self.log.flushed), log_shown(self.log)
             self.last_fence = rmq_load32(&self.log.fence)
             self.last_fence_step = rmq_load32(&self.log.fence_step)
         follower_free(self.follower)

@@ -49,7 +49,9 @@ cdef bint _replicas(Ahead *a) noexcept nogil:
     if a.pushed < wanted:
         a.replicas.push(a.replicas.of, wanted)
         a.pushed = wanted
-        if a.gathers:       # messages that are put meanwhile do not wake this thread, which reads what slaves say
+        if rmq_load32(&a.log.fence) != 0:       # slaves may never have it, and say nothing then: who waits finds the fence
+            ahead_signal(a)
+        elif a.gathers:       # messages that are put meanwhile do not wake this thread, which reads what slaves say
             a.replicas.wait(a.replicas.of, wanted - UNDER_WAY_BYTES, 1, GATHER_NS)
     if rmq_load32(a.watched) != 0 and a.replicas.acked(a.replicas.of, rmq_load32(&a.acks)) >= wanted:
         rmq_publish32(a.watched, 0)

@@ -23,7 +23,7 @@ cdef class PutFuture:
     cdef int64_t _since         # ns, when the waiting began
 
     cdef bint _peek(self) except -1
-    cdef bint _acknowledged(self)
+    cdef bint _acknowledged(self) except -1
     cdef int _settle(self, object timeout) except -1
     cdef PutResult _outcome(self, object timeout)
 

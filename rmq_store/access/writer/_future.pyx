@@ -17,7 +17,7 @@ from libc.stdlib cimport calloc, free
 
 from rmq_store.access.writer._ahead cimport ahead_add, ahead_remove, ahead_replicate, ahead_signal, ahead_start, ahead_stop
 from rmq_store.access.writer._put cimport (TELLS_COMPLETER, WAIT_ACKS, WAIT_DEVICE, WAIT_REPLICA, PutResult, StorePut,
-                                           patience_ns)
+                                           never_sent, patience_ns)
 from rmq_store.base.io._sync cimport (ECANCELED, ETIMEDOUT, rmq_event_wake, rmq_fence, rmq_load, rmq_load32, rmq_publish,
                                       rmq_publish32)
 from rmq_store.log.flush._flush cimport flush_all, flush_wait
@@ -89,10 +89,13 @@ cdef class PutFuture:
         self._store = None
         return True
 
-    cdef bint _acknowledged(self):
-        # By a slave; or none ever will, as the store closes.
+    cdef bint _acknowledged(self) except -1:
+        # By a slave; or none ever will, as the store closes, or has failed.
         cdef StorePut s = self._store
         cdef int rc = s.replicas.wait(s.replicas.of, self._end, max(self._wants >> WAIT_ACKS, 1), 0)
+        if rc != 0 and never_sent(s, self._end):
+            self._error = s._fence_error()
+            return True
         if rc == -ECANCELED and self._result is not None:
             self._result.code = _SLAVE_TIMEOUT
         return rc != -ETIMEDOUT

@@ -5,10 +5,10 @@ from libc.string cimport memchr, memcmp
 
 from rmq_store.access.core._core cimport StoreCore
 from rmq_store.access.writer._light cimport LightQueues, LightRules
-from rmq_store.base.io._sync cimport rmq_event
+from rmq_store.base.io._sync cimport rmq_event, rmq_load, rmq_load32
 from rmq_store.codec._record cimport RecordArgs
 from rmq_store.log.commitlog._log cimport (APPEND_OK, Appended, Log, log_busy, log_lock_begin, log_lock_end, log_lock_end_quick,
-                                           log_lock_try)
+                                           log_lock_try, log_shown)
 from rmq_store.queues.consumequeue._queue cimport Queue
 
 cdef enum:
@@ -182,6 +182,16 @@ cdef inline int place_locked(StorePut store, Place place, Turn *t, bint large, b
         if status == APPEND_OK:
             return 0
         store._wait_for(status, t.size)
+
+
+cdef inline bint log_never_sent(Log *log, int64_t end) noexcept nogil:
+    # The log has failed before slaves may have it up to `end`: they never will.
+    return rmq_load32(&log.fence) != 0 and log_shown(log) < end
+
+
+cdef inline bint never_sent(StorePut store, int64_t end) noexcept:
+    # The same, also of a store that was closed meanwhile.
+    return log_never_sent(store.log, end) if store.log != NULL else store.last_fence != 0 and store.last_shown < end
 
 
 cdef inline int64_t patience_ns(StorePut store, int wants) noexcept:

@@ -326,15 +326,15 @@ cdef class StorePut(StoreCore):
             self.calls -= 1
             if rc == 0:
                 return _OK
-            if rc != -ETIMEDOUT and what == WAIT_DEVICE:
+            if never_sent(self, end) if what == WAIT_REPLICA else rc != -ETIMEDOUT:
                 raise self._fence_error()
             left -= slice_ns
             if left <= 0 or rc != -ETIMEDOUT:
                 return _TIMEOUT if what == WAIT_DEVICE else _SLAVE_TIMEOUT
             PyErr_CheckSignals()
-        if what == WAIT_REPLICA:
+        if what == WAIT_REPLICA and not never_sent(self, end):
             return _SLAVE_TIMEOUT
-        if self.last_flushed >= end:
+        if what == WAIT_DEVICE and self.last_flushed >= end:
             return _OK
         raise self._fence_error() if self.last_fence != 0 else errors.StoreClosed(self.path)
 

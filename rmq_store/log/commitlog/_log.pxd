@@ -11,7 +11,7 @@ from libc.stdint cimport int32_t, int64_t
 
 from rmq_store.base.histogram._histogram cimport rmq_histogram
 from rmq_store.base.io._io cimport rmq_io
-from rmq_store.base.io._sync cimport rmq_event, rmq_mutex, rmq_put_lock, rmq_waiters
+from rmq_store.base.io._sync cimport rmq_event, rmq_load, rmq_mutex, rmq_put_lock, rmq_waiters
 from rmq_store.base.segment._allocator cimport Allocator
 from rmq_store.base.segment._file cimport FileRow, LogFile
 from rmq_store.codec._record cimport RecordArgs
@@ -178,3 +178,8 @@ cdef void log_unpin(Log *log, int reader) noexcept nogil
 # Direct: copies [offset, offset + size) out of the pool; False: not there any more, or not committed. Any thread.
 cdef bint log_copy(Log *log, int64_t offset, int64_t size, unsigned char *to) noexcept nogil
 cdef bint log_busy(Log *log) noexcept nogil                 # the put lock is held longer than busy_after_ms
+
+
+cdef inline int64_t log_shown(Log *log) noexcept nogil:
+    # Slaves may have what lies below.
+    return rmq_load(&log.flushed) if log.durable_only else rmq_load(&log.committed)
