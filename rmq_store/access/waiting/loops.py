@@ -103,8 +103,11 @@ class LoopHub:
         self._timer = None if due is None else self.loop.call_later(due + 0.001, self._overdue)
 
     def _overdue(self) -> None:
-        self.waited.resolve(self._done)
-        self._look_later()
+        try:
+            self.waited.resolve(self._done)
+        finally:        # a task that ends the program leaves the others waiting, and the loop may run again
+            if not self._store._forked():
+                self._look_later()
 
     # ---- arrivals
 
@@ -154,18 +157,26 @@ class LoopHub:
             arrived = self._arrivals.take()
             anywhere = [] if self._everything is None else self._everything.take()
         except StoreStateError as error:
+            self._ended(error)
+            return
+        try:
             self.waited.resolve(self._done)
+        finally:        # a task that ends the program takes no arrivals along
+            for topic, queue_id, _ in arrived:
+                self._tell(topic, queue_id, queue_id)
+            for topic, queue_id, _ in anywhere:
+                self._tell(topic, None, queue_id)
+
+    def _ended(self, error: StoreStateError) -> None:
+        # The store closes, which takes as long as its device does. Puts that wait for that are told by another signal.
+        try:
+            self.waited.resolve(self._done)
+        finally:
             for subscribers in list(self._subscribers.values()):
                 for subscriber in subscribers:
                     subscriber.ended(error)
             if self.waited.waiting == 0:
                 self.close()
-            return
-        self.waited.resolve(self._done)
-        for topic, queue_id, _ in arrived:
-            self._tell(topic, queue_id, queue_id)
-        for topic, queue_id, _ in anywhere:
-            self._tell(topic, None, queue_id)
 
     def _tell(self, topic: str, key: int | None, queue_id: int) -> None:
         for subscriber in self._subscribers.get((topic, key), ()):
