@@ -3,12 +3,15 @@ import asyncio
 
 import pytest
 
-from rmq_store import AsyncMessageStore, MessageStore
+from rmq_store import AsyncMessageStore, MessageStore, errors
+from rmq_store.access.waiting.loops import LoopHub
 from rmq_store.base.io._io import ProbeIo
 from rmq_store.status import PutStatus
 from tests.regress.test_lost_wakeup import signals
 from tests.soon import until
 from tests.waiting.test_asyncio import SMALL
+
+TURNS = 200
 
 
 @pytest.fixture
@@ -27,6 +30,33 @@ def held(tmp_path):
     make.probe = probe
     yield make
     probe.release()
+
+
+@pytest.mark.parametrize("listens", [False, True])
+def test_a_loop_sleeps_while_its_store_closes_on_a_slow_device(held, monkeypatch, listens):
+    """The eventfds that tell of the end are read, though the store takes no call any more."""
+    ready, looks = LoopHub._ready, []
+    monkeypatch.setattr(LoopHub, "_ready", lambda hub: looks.append(hub) or ready(hub))
+
+    async def main():
+        s = AsyncMessageStore(held())
+        listening = [asyncio.create_task(anext(s.subscribe("Other", offset=-1)))] if listens else []
+        waiting = asyncio.create_task(s.put("T", b"x"))
+        await asyncio.sleep(0)
+        held.probe.wait_held(1)
+        closing = asyncio.create_task(s.close())
+        while not looks or not s.closed:
+            await asyncio.sleep(0)
+        for _ in range(TURNS):
+            await asyncio.sleep(0)
+        assert len(looks) < TURNS // 10 and not waiting.done() and not closing.done()
+        held.probe.release()
+        await closing
+        assert (await waiting).status is PutStatus.PUT_OK
+        for outcome in await asyncio.gather(*listening, return_exceptions=True):
+            assert isinstance(outcome, errors.StoreClosed)
+
+    asyncio.run(asyncio.wait_for(main(), 60))
 
 
 def test_a_late_task_that_ends_the_program_leaves_the_timer_to_the_others(held):

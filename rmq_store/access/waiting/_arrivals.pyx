@@ -122,11 +122,11 @@ cdef class Arrivals:
         cdef int64_t end
         cdef bytes name
         found = []
-        self.store._enter()         # in a child of fork the eventfd is the parent's: what is read there, it would miss
-        try:
-            os.eventfd_read(self.fd)
-        except BlockingIOError:
-            pass            # taken before it was signalled
+        if self.store.alive[0] == 1 and self.fd >= 0:   # in a child of fork it is the parent's, who would miss what is read
+            try:
+                os.eventfd_read(self.fd)    # of a closed store, too: a loop comes back as long as it is readable
+            except BlockingIOError:
+                pass            # taken before it was signalled
         while n == AT_ONCE:
             self.store._enter()
             n = hub_take(self.hub, some, AT_ONCE) if self.hub != NULL else 0

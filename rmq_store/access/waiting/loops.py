@@ -175,8 +175,10 @@ class LoopHub:
             for subscribers in list(self._subscribers.values()):
                 for subscriber in subscribers:
                     subscriber.ended(error)
-            if self.waited.waiting == 0:
-                self.close()
+            if not self._store._forked():       # the readers of a child of fork are its parent's
+                self._drop_everything()         # nobody listens any more, and nobody would read what it is told
+                if self.waited.waiting == 0:
+                    self.close()
 
     def _tell(self, topic: str, key: int | None, queue_id: int) -> None:
         for subscriber in self._subscribers.get((topic, key), ()):
