@@ -38,6 +38,7 @@ cdef bint _replicas(Ahead *a) noexcept nogil:
     # Signals when slaves have acknowledged more, or never will: whoever waits looks how his put stands, and knows by himself
     # when it is late. True: there was something to do.
     cdef int64_t wanted, moves
+    cdef int acks
     cdef bint found
     if a.replicas == NULL:
         return False
@@ -53,10 +54,11 @@ cdef bint _replicas(Ahead *a) noexcept nogil:
             ahead_signal(a)
         elif a.gathers:       # messages that are put meanwhile do not wake this thread, which reads what slaves say
             a.replicas.wait(a.replicas.of, wanted - UNDER_WAY_BYTES, 1, GATHER_NS)
-    if rmq_load32(a.watched) != 0 and a.replicas.acked(a.replicas.of, rmq_load32(&a.acks)) >= wanted:
+    acks = rmq_load32(&a.acks)
+    if rmq_load32(a.watched) != 0 and a.replicas.acked(a.replicas.of, acks) >= wanted:
         rmq_publish32(a.watched, 0)
         rmq_fence()
-        if rmq_load(&a.replicate) != wanted:
+        if rmq_load(&a.replicate) != wanted or rmq_load32(&a.acks) != acks:
             rmq_publish32(a.watched, 1)
     return found
 
