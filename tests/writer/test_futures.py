@@ -1,15 +1,17 @@
 """put_async: futures complete when their message is as durable as asked, in batches, for threads and for asyncio."""
 import asyncio
 import contextlib
+import os
 import threading
 
 import pytest
 
-from rmq_store import MessageStore
+from rmq_store import MessageStore, errors
 from rmq_store.access.writer._future import WaitedFutures
 from rmq_store.access.writer.callbacks import Callbacks
 from rmq_store.base.io._io import ProbeIo
 from rmq_store.status import PutStatus
+from tests.reader.test_fork_views import in_child
 from tests.soon import until
 
 SMALL = {"segment_size_bytes": 1 << 20, "index_slots": 100, "index_entries_max": 1000}
@@ -135,3 +137,22 @@ def test_a_shorter_deadline_reaches_the_timer_of_a_loop_that_waits_for_a_longer_
         assert await asyncio.wait_for(first, 20) is PutStatus.FLUSH_DISK_TIMEOUT
 
     asyncio.run(main())
+
+
+def test_a_look_that_fails_forgets_nobody(silent):
+    """As it does in a child of fork."""
+    fd = os.eventfd(0)
+    waited = WaitedFutures(silent._completer, fd)
+    for _ in range(3):
+        assert waited.add(silent.put_async("T", b"x"), None)
+
+    def look():
+        for _ in range(2):
+            with pytest.raises(errors.ForkedProcess):
+                waited.take()
+            assert waited.waiting == 3
+
+    assert in_child(look) == 0
+    assert waited.waiting == 3
+    waited.close()
+    os.close(fd)

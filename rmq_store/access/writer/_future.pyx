@@ -338,8 +338,7 @@ cdef class WaitedFutures:
     cdef list _take(self):
         # All that are done, late ones included; the others continue waiting.
         cdef PutFuture f
-        cdef list before = self._waiting
-        cdef list kept = [], done = []
+        cdef list before = self._waiting, kept = [], done = []
         cdef int64_t now
         if not before:
             return done
@@ -348,16 +347,17 @@ cdef class WaitedFutures:
         if self._sink != NULL:
             rmq_publish32(&self._sink.armed, 1)
             rmq_fence()
-        for f in before:
-            if not f._peek() and is_late(f, now):
-                f._late()
-                f._since = now      # of a flush that nothing can carry the outcome of
-                if f._origin is not None:
-                    f._origin._late()
-            if f._store is None:
-                done.append(f)
-            else:
-                kept.append(f)
+        try:
+            for f in before:
+                if not f._peek() and is_late(f, now):
+                    f._late()
+                    f._since = now      # of a flush that nothing can carry the outcome of
+                    if f._origin is not None:
+                        f._origin._late()
+                (done if f._store is None else kept).append(f)
+        except BaseException:       # nobody is told yet, also of those that are done
+            self._waiting = before + self._waiting
+            raise
         if self._waiting:       # added meanwhile, from other threads
             kept.extend(self._waiting)
         self._waiting = kept
