@@ -170,7 +170,8 @@ int rmq_ha_leads_to(const rmq_ha_peer *p, const char *ip, int port) {
     if (getpeername(p->fd, (void *)&there, &size) < 0 || getsockname(p->fd, (void *)&here, &own_size) < 0) return 0;
     if (address_text(&there, peer) != port) return 0;
     address_text(&here, own);
-    return strcmp(peer, ip) == 0 || ((strcmp(ip, "0.0.0.0") == 0 || strcmp(ip, "::") == 0) && strcmp(peer, own) == 0);
+    const char *every = there.ss_family == AF_INET6 ? "::" : "0.0.0.0";     /* a listener has one family here */
+    return strcmp(peer, ip) == 0 || (strcmp(ip, every) == 0 && strcmp(peer, own) == 0);
 }
 
 int64_t rmq_ha_receive(int fd, void *to, size_t n, int wake, int64_t timeout_ms) {

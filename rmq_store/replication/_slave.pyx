@@ -39,7 +39,7 @@ cdef enum:
 
 cdef int64_t MS = 1_000_000
 cdef int64_t BEGIN_MAX = <int64_t> 1 << 60      # of an empty log: sums of offsets and sizes fit in beyond it
-cdef int64_t RETRY_FIRST_MS = 100, GATE_MS = 20
+cdef int64_t RETRY_FIRST_MS = 100, GATE_MS = 20, STEADY_MS = 1000
 _slaves = weakref.WeakSet()
 _locked = []
 _STATES = ("waits", "compares", "follows", "refused", "stalled", "failed")      # as State of _mirror.pxd
@@ -133,16 +133,23 @@ cdef int _frame(Mirror *m) noexcept nogil:
     m.raw += HEAD
     m.frame_left = size
     rmq_publish(&m.master_end, at + size)
-    return _follows(m) if m.received >= log.position else 0
+    return _follows(m) if size == 0 and m.received >= log.position else 0
 
 
-cdef int _follows(Mirror *m) noexcept nogil:
+cdef int _compared(Mirror *m) noexcept nogil:
     # The logs agree as far as both go. Before anything is added, the directory becomes a slave's and has its master's topics
     # (service.py): nothing of a store changes for a master that is not its own. 0; -1: the connection ends.
     rmq_publish32(&m.compared, 1)
     while rmq_load32(&m.gate) != 0:
         if rmq_load32(&m.stop) != 0 or m.beat(m, GATE_MS) < 0:
             return -1
+    return 0
+
+
+cdef int _follows(Mirror *m) noexcept nogil:
+    # What came so far was taken. 0; -1: the connection ends.
+    if _compared(m) < 0:
+        return -1
     if rmq_load32(&m.state) != STATE_FOLLOWS:
         rmq_publish32(&m.state, STATE_FOLLOWS)
         m.last_what = -1
@@ -168,7 +175,7 @@ cdef int _input(Mirror *m) noexcept nogil:
         rmq_count(&m.received_bytes, n)
     if rc < 0 and rmq_load32(&m.gate) != 0:
         return -1
-    if rc == 0 and m.from_ < m.to and _follows(m) < 0:      # bytes are kept only behind the end of the own log
+    if m.from_ < m.to and _compared(m) < 0:     # bytes are kept only behind the end of the own log
         return -1
     return rc if mirror_append(m) == 0 else -1
 
@@ -239,7 +246,7 @@ cdef void *_run(void *arg) noexcept nogil:
             _session(m)
             mirror_tell(m)
             # A master that ends each connection at once, as one with an unreadable page, is asked less and less often.
-            if m.log.position != before or _now(m) - begun >= m.heartbeat_ms * MS:
+            if m.log.position != before or _now(m) - begun >= min(m.heartbeat_ms, STEADY_MS) * MS:
                 pause = RETRY_FIRST_MS
             rmq_publish32(&m.compared, 0)
             rmq_ha_shut(&m.peer_socket)

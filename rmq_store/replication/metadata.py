@@ -109,7 +109,7 @@ class Metadata:
                 emit(Event.METADATA_COPIED, path=self._path, peer=self.master)
             self._failed, self._said_fine = "", True
         try:
-            if self._agrees():
+            if self._agrees() and not self._stopped:
                 self._begun()
         except Exception as error:      # the next round tries again
             emit(Event.METADATA_FAILED, path=self._path, peer=self.master, reason=repr(error))
@@ -123,6 +123,7 @@ class Metadata:
         """One round, in the thread that calls. Raises OSError, ValueError, StoreClosed."""
         now: tuple[tuple[int, Take], ...] = ((TOPICS, self._take_topics), (GROUPS, self._take_groups),
                                              (MODES, self._take_modes), (TIMER_METRICS, self._take_metrics))
+        self._master_end()
         for code, take in now:
             if (body := self._asked(code)) is not None:
                 self._apply(take, body)
@@ -143,11 +144,18 @@ class Metadata:
         self.copied_ms = int(time.time() * 1000)
 
     def _master_end(self) -> int:
-        """Where the master's log ends, once it has told its offsets; 0 where it does not say that."""
+        """Where the master's log ends, once it has told its offsets; 0 where it does not say that. Raises OSError for a broker
+        that has less than this log: it is another one, or came back empty, and the slave's connection does not know it yet."""
+        own = self._opened().max_log_offset
         body = self._asked(RUNTIME)
         table = {} if body is None else _object(RUNTIME, body).get("table", {})
-        end = table.get("commitLogMaxOffset", "0") if isinstance(table, dict) else "0"
-        return int(end) if isinstance(end, str) and end.isascii() and end.isdecimal() else 0
+        end = table.get("commitLogMaxOffset") if isinstance(table, dict) else None
+        if not isinstance(end, str) or not end.isascii() or not end.isdecimal():
+            return 0
+        if int(end) < own:
+            raise OSError(f"its log ends at offset {end:.20}, and this one at {own}: it is not this slave's master, or has "
+                          "lost messages; nothing of it is taken over")
+        return int(end)
 
     def _has_log(self) -> bool:
         """Whether this log has everything that the offsets stand for: what is counted as delivered or read there must not be

@@ -136,16 +136,20 @@ class Replication:
             if self._stopped:
                 raise StoreClosed(self._path)
             mark = refuse_as_slave(self._path)
+            self._wanted = master
+            if self.slave is not None and self.slave.master != master:
+                self.slave.stop()
+                self.say()
+                self.slave = None           # whatever fails now, the next call tries again
             held = not _is_empty(store)
             self._unmarked = None
             if mark is None or mark._replace(since_ms=0) != known:
                 self._unmarked = known._replace(since_ms=mark.since_ms if mark is not None else files.wall_ms())
                 if not held:
                     self._write_mark()
-            self._wanted = master
             first = broker is not None and not self._begun
             if not first or held:
-                self._switch(store, options, held and (first or self._unmarked is not None))
+                self._begin(store, options, held and (first or self._unmarked is not None))
             if broker is not None and (self.metadata is None or self.metadata.master != broker):
                 from rmq_store.replication.metadata import Metadata  # sockets, which few stores need
 
@@ -167,7 +171,7 @@ class Replication:
         connected."""
         slave, store = self.slave, self._store()
         try:
-            return slave is None or slave.compared() or store is None or _is_empty(store)
+            return (slave is not None and slave.compared()) or store is None or _is_empty(store)
         except StoreClosed:
             return False
 
@@ -177,7 +181,7 @@ class Replication:
         with self._following:
             self._begun = True
             if store is not None and not self._stopped and self.slave is None:
-                self._switch(store, options, False)
+                self._begin(store, options, False)
         self.tend()
 
     def tend(self) -> None:
@@ -194,16 +198,11 @@ class Replication:
                         _failed(self._path, error.errno or errno.EIO, 0, 0, self.slave.master)
         self.say()
 
-    def _switch(self, store: "StoreWait", options: Options, gate: bool) -> None:
-        """To the master that is wanted. gate: it adds nothing until `tend` lets it. Under the lock."""
-        if self.slave is not None and self.slave.master == self._wanted:
-            return
-        if self.slave is not None:
-            self.slave.stop()
-            self.say()
-            self.slave = None           # whatever fails now, the next call tries again
-        self.slave = Slave(store, options.inferred({"ha_master": self._wanted}, "namesrv"),
-                           self.master.address if self.master is not None else None, gate)
+    def _begin(self, store: "StoreWait", options: Options, gate: bool) -> None:
+        """Follows the master that is wanted. gate: adds nothing until `tend` lets it. Under the lock."""
+        if self.slave is None:
+            self.slave = Slave(store, options.inferred({"ha_master": self._wanted}, "namesrv"),
+                               self.master.address if self.master is not None else None, gate)
 
     def replicas(self) -> list[Replica]:
         return [Replica(**found) for found in self.master.replicas()] if self.master is not None else []
