@@ -129,6 +129,7 @@ class Registration:
         self._stopped = False
         self._failed: set[tuple[str, int]] = set()
         self._compared: set[tuple[str, int]] = set()
+        self._heard: set[tuple[str, int]] = set()           # those that answered when they were last asked
         self.thread = start_thread(self._run, "rmq-broker-register")
 
     def changed(self) -> None:
@@ -138,6 +139,8 @@ class Registration:
     def stop(self) -> None:
         self._stopped = True
         self._changed.set()
+        for client in list(self._clients.values()):         # a server that is silent does not hold the end
+            client.cut()
         self.thread.join()
 
     def _run(self) -> None:
@@ -156,7 +159,7 @@ class Registration:
                 leaderless = leaderless and not known.get("masterAddr")
             self._changed.wait(min(pause, period) if leaderless else period)
             pause = min(2 * pause, period) if leaderless else LEADERLESS_S
-        for server in self._servers:
+        for server in self._heard.copy():
             self._ask(server, UNREGISTER, lambda: (self._who(), b""))
         for client in self._clients.values():
             client.close()
@@ -191,13 +194,17 @@ class Registration:
 
     def _ask(self, server: tuple[str, int], code: int, make: Callable[[], tuple[dict[str, str], bytes]]) -> Frame | None:
         """A server that does not answer is asked again in the next round; the log says so once."""
+        if self._stopped and code != UNREGISTER:
+            return None
         try:
             if server not in self._clients:
                 self._clients[server] = Client(address_text(server), version=self._core.version, tls=self._core.tls)
             answer = self._clients[server].ask(code, *make())
             self._failed.discard(server)
+            self._heard.add(server)
             return answer
         except (OSError, ValueError) as error:
+            self._heard.discard(server)
             if server in self._clients:
                 self._clients[server].cut()
             if server not in self._failed and not self._stopped:

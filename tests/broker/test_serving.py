@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import urllib.error
@@ -95,6 +96,21 @@ def test_a_broker_registers_with_another_name_server_and_off(tmp_path):
             route = json.loads(names.ask(105, topic="only-there").body)
             assert route["brokerDatas"][0]["brokerAddrs"] == {"0": second.address}
         assert "b2" not in json.loads(names.ask(106).body)["brokerAddrTable"]
+
+
+def test_a_silent_name_server_does_not_hold_the_end(tmp_path):
+    """What is asked is cut, and nothing more is asked: each question would last as long as the patience of one."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        silent.settimeout(30)
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        broker = Broker.open(tmp_path, profile="test", namesrv_listen=None, namesrv=address)
+        asked, _ = silent.accept()
+        with asked:
+            assert asked.recv(4)
+            broker.close()
+        silent.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            silent.accept()
 
 
 def test_a_broker_whose_name_another_one_has(tmp_path, caplog):
