@@ -155,23 +155,40 @@ int rmq_ha_connect(rmq_ha_peer *p, const char *host, const char *port, int wake,
     return rc;
 }
 
-static int address_text(const struct sockaddr_storage *a, char *out) {
+/* An IPv4 address that is written as one of IPv6 becomes what it is. */
+static void unmap(struct sockaddr_storage *a) {
     const struct sockaddr_in6 *six = (const void *)a;
-    const struct sockaddr_in *four = (const void *)a;
-    int is_six = a->ss_family == AF_INET6;
-    inet_ntop(a->ss_family, is_six ? (const void *)&six->sin6_addr : &four->sin_addr, out, INET6_ADDRSTRLEN);
-    return ntohs(is_six ? six->sin6_port : four->sin_port);
+    if (a->ss_family != AF_INET6 || !IN6_IS_ADDR_V4MAPPED(&six->sin6_addr)) return;
+    struct sockaddr_in four = {.sin_family = AF_INET, .sin_port = six->sin6_port};
+    memcpy(&four.sin_addr, &six->sin6_addr.s6_addr[12], 4);
+    memset(a, 0, sizeof *a);
+    memcpy(a, &four, sizeof four);
+}
+
+/* Only an address of this machine can be bound; 127.0.1.1 is one, too. Takes the port away. */
+static int is_here(struct sockaddr_storage *a) {
+    int six = a->ss_family == AF_INET6, fd = socket(a->ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (fd < 0) return 0;
+    if (six) ((struct sockaddr_in6 *)a)->sin6_port = 0;
+    else ((struct sockaddr_in *)a)->sin_port = 0;
+    int rc = bind(fd, (void *)a, six ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in));
+    close(fd);
+    return rc == 0;
 }
 
 int rmq_ha_leads_to(const rmq_ha_peer *p, const char *ip, int port) {
-    struct sockaddr_storage there = {0}, here = {0};
-    socklen_t size = sizeof there, own_size = sizeof here;
-    char peer[INET6_ADDRSTRLEN] = "", own[INET6_ADDRSTRLEN] = "";
-    if (getpeername(p->fd, (void *)&there, &size) < 0 || getsockname(p->fd, (void *)&here, &own_size) < 0) return 0;
-    if (address_text(&there, peer) != port) return 0;
-    address_text(&here, own);
-    const char *every = there.ss_family == AF_INET6 ? "::" : "0.0.0.0";     /* a listener has one family here */
-    return strcmp(peer, ip) == 0 || (strcmp(ip, every) == 0 && strcmp(peer, own) == 0);
+    struct sockaddr_storage there = {0};
+    socklen_t size = sizeof there;
+    char text[INET6_ADDRSTRLEN] = "";
+    if (getpeername(p->fd, (void *)&there, &size) < 0) return 0;
+    unmap(&there);
+    int six = there.ss_family == AF_INET6;
+    const struct sockaddr_in6 *at6 = (const void *)&there;
+    const struct sockaddr_in *at4 = (const void *)&there;
+    if (ntohs(six ? at6->sin6_port : at4->sin_port) != port) return 0;
+    inet_ntop(there.ss_family, six ? (const void *)&at6->sin6_addr : &at4->sin_addr, text, sizeof text);
+    if (strcmp(ip, six ? "::" : "0.0.0.0") == 0) return is_here(&there);    /* a listener has one family here */
+    return strcmp(text, ip) == 0;
 }
 
 int64_t rmq_ha_receive(int fd, void *to, size_t n, int wake, int64_t timeout_ms) {

@@ -142,13 +142,15 @@ def test_a_topic_with_batch_queues_came_while_the_slave_was_away(tmp_path: Path)
             assert [bytes(x.body) for x in s.scan("B", 0)] == [b"a", b"b"]
 
 
-@pytest.mark.parametrize("host, full", [("127.0.0.1", False), ("0.0.0.0", True)])
-def test_a_slave_is_not_its_own_master(tmp_path: Path, host: str, full: bool, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("host, at, full", [("127.0.0.1", "127.0.0.1", False), ("0.0.0.0", "localhost", True),
+                                            ("0.0.0.0", "127.0.1.1", True), ("127.0.0.1", "[::ffff:127.0.0.1]", False)])
+def test_a_slave_is_not_its_own_master(tmp_path: Path, host: str, at: str, full: bool,
+                                       caplog: pytest.LogCaptureFixture) -> None:
     if full:
         with MessageStore.open(tmp_path / "s", **SMALL) as s:
             fill(s, 20)
     port = free_port()
-    with slave(tmp_path / "s", f"localhost:{port}" if full else f"{host}:{port}", ha_listen=f"{host}:{port}") as s:
+    with slave(tmp_path / "s", f"{at}:{port}", ha_listen=f"{host}:{port}") as s:
         until(lambda: s.replication().state == "refused", 20_000)
         until(lambda: "listens for slaves itself" in caplog.text, 20_000)
         assert s.replicas() == [] or all(r.offset < 0 for r in s.replicas())
