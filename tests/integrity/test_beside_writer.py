@@ -122,3 +122,23 @@ def test_a_backup_of_a_path_that_began_before_the_first_files(arrives):
     source = Source(root)
     bring()
     assert sum(len(block.offsets) for block in source.blocks(0)) == 300
+
+
+def test_a_queue_that_goes_between_two_looks(tmp_path, monkeypatch):
+    """As another process rebuilds the queues: what was found in it is none any more."""
+    with MessageStore.open(tmp_path / "s", **SMALL) as store:
+        for n in range(10):
+            store.put("T", b"x", queue_id=n % 2)
+        store.wait_dispatched(10)
+    with (tmp_path / "s" / "consumequeue" / "T" / "0" / f"{0:020d}").open("r+b") as f:
+        f.write(b"\0\0\0\0\0\0\1\1")
+    assert "queue_wrong" in {f.kind for f in verify(tmp_path / "s")}
+    again = Verification.again
+
+    def gone(self):
+        shutil.rmtree(tmp_path / "s" / "consumequeue" / "T" / "0", ignore_errors=True)
+        return again(self)
+
+    (tmp_path / "s" / "abort").touch()          # somebody writes it
+    monkeypatch.setattr(Verification, "again", gone)
+    assert "queue_wrong" not in {f.kind for f in verify(tmp_path / "s")}

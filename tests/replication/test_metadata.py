@@ -273,19 +273,21 @@ class Odd:
 def test_offsets_wait_for_the_log(tmp_path: Path) -> None:
     """A delayed message that the master has delivered and the slave has not got yet would be delivered by nobody; a group would
     pass over messages. Topics do not wait."""
-    end = 10_000
-    answers = {**GOOD, 28: (0, json.dumps({"table": {"commitLogMaxOffset": str(end)}}).encode())}
-    with Odd(answers) as odd, leader(tmp_path / "m") as m, MessageStore.open(
-            tmp_path / "s", **{**SMALL, **FAST}, role="slave", ha_master=m.store.replication().address,
-            ha_master_broker=odd.address) as s:
-        joined(m.store)
-        until(lambda: s.topic_table.get("T") is not None, 20_000)
-        until(lambda: odd.asked.count(21) > 2, 20_000)          # some rounds
-        assert s.offsets.query("G", "T", 1) == -1 and not (tmp_path / "s/config/delayOffset.json").exists()
-        while m.store.max_log_offset < end:
-            m.store.put("T", bytes(900))
-        until(lambda: s.offsets.query("G", "T", 1) == 3, 20_000)
-        assert s.max_log_offset >= end
+    with leader(tmp_path / "m") as m:
+        m.store.put("T", bytes(900))
+        end = 10 * m.store.max_log_offset
+        answers = {**GOOD, 28: (0, json.dumps({"table": {"commitLogMaxOffset": str(end)}}).encode())}
+        with Odd(answers) as odd, MessageStore.open(
+                tmp_path / "s", **{**SMALL, **FAST}, role="slave", ha_master=m.store.replication().address,
+                ha_master_broker=odd.address) as s:
+            joined(m.store)
+            until(lambda: s.topic_table.get("T") is not None, 20_000)
+            until(lambda: odd.asked.count(21) > 2, 20_000)          # some rounds
+            assert s.offsets.query("G", "T", 1) == -1 and not (tmp_path / "s/config/delayOffset.json").exists()
+            while m.store.max_log_offset < end:
+                m.store.put("T", bytes(900))
+            until(lambda: s.offsets.query("G", "T", 1) == 3, 20_000)
+            assert s.max_log_offset == end
 
 
 VERSION = {"counter": 3, "stateVersion": 0, "timestamp": 1_700_000_000_000}

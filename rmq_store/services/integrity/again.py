@@ -102,8 +102,14 @@ def _look(v: Looked, finding: Finding, files: list[Finding]) -> Iterable[Finding
         return v.manifest_findings(int(os.path.basename(finding.path)), lambda size: None)
     if kind == "queue_wrong":
         assert finding.topic is not None and finding.queue_id is not None and finding.queue_offset is not None
-        return v.queue_findings(finding.topic.encode("utf-8", "surrogatepass"), finding.queue_id,
-                                range(finding.queue_offset, finding.queue_offset + 1))
+        return _entry(v, finding.topic.encode("utf-8", "surrogatepass"), finding.queue_id, finding.queue_offset)
     if at is None or not v.starts or at < v.starts[0]:
         return ()               # its file is gone
     return v.record_findings(at)
+
+
+def _entry(v: Looked, topic: bytes, queue_id: int, queue_offset: int) -> Iterable[Finding]:
+    try:
+        return list(v.queue_findings(topic, queue_id, range(queue_offset, queue_offset + 1)))
+    except KeyError:        # the queue is gone: its topic was deleted, or its writer builds it anew
+        return ()
