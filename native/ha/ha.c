@@ -9,7 +9,6 @@
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include "ha.h"
-#include "rmq_cpu.h"
 #include "rmq_epoll.h"
 
 enum { AT_LISTENER = RMQ_HA_SLAVES, AT_WAKE };
@@ -237,7 +236,6 @@ static void stand_aside(rmq_ha *ha) {
 static void *run(void *arg) {
     rmq_ha *ha = arg;
     struct epoll_event events[EVENTS];
-    rmq_cpu_short_turns();
     rmq_mutex_lock(&ha->round);
     while (!rmq_load32(&ha->stop)) {
         rmq_publish32(&ha->asleep, 1);

@@ -7,13 +7,10 @@
 #ifndef RMQ_CPU_H
 #define RMQ_CPU_H
 #include <sched.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 enum { RMQ_CPU_WORDS = 128, RMQ_CPU_BITS = 8 * sizeof(unsigned long) };   /* 8,192 processors: a kernel has no more */
-enum { RMQ_TURN_NS = 100000 };      /* the shortest that Linux gives */
 
 static inline int rmq_cpu(void) { return sched_getcpu(); }
 
@@ -26,27 +23,5 @@ static inline void rmq_cpu_leave(int cpu) {
     for (long i = 0; i < size / (long) sizeof *allowed; i++) others[i] = allowed[i];
     others[cpu / RMQ_CPU_BITS] &= ~(1ul << (cpu % RMQ_CPU_BITS));
     if (syscall(SYS_sched_setaffinity, 0, size, others) == 0) syscall(SYS_sched_setaffinity, 0, size, allowed);
-}
-
-/* struct sched_attr: some C libraries have it, and it cannot be included beside the kernel's. */
-typedef struct rmq_turns {
-    uint32_t size, policy;
-    uint64_t flags;
-    int32_t nice;
-    uint32_t priority;
-    uint64_t runtime, deadline, period;
-    uint32_t util_min, util_max;
-} rmq_turns;
-
-/* The calling thread asks for short turns: who works for others a little at a time, and is waited for, is then let in as soon
- * as it is woken, not when the thread that computes there has had its turn of some milliseconds. It gets no more of the
- * processor than before. A wish: before Linux 6.12, under another policy or where the call is refused it changes nothing. */
-static inline void rmq_cpu_short_turns(void) {
-    rmq_turns t = {0};
-    if (syscall(SYS_sched_getattr, 0, &t, sizeof t, 0) < 0 || t.policy != SCHED_OTHER) return;
-    t.size = offsetof(rmq_turns, util_min);
-    t.flags = 0;
-    t.runtime = RMQ_TURN_NS;
-    syscall(SYS_sched_setattr, 0, &t, 0);
 }
 #endif

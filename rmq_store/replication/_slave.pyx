@@ -11,8 +11,8 @@ from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport strncpy
 
 from rmq_store.access.core._core cimport StoreCore
-from rmq_store.base.io._sync cimport (ETIMEDOUT, rmq_count, rmq_cpu_short_turns, rmq_load, rmq_load32, rmq_mutex_lock,
-                                      rmq_mutex_unlock, rmq_publish, rmq_publish32, rmq_thread_join, rmq_thread_start)
+from rmq_store.base.io._sync cimport (ETIMEDOUT, rmq_count, rmq_load, rmq_load32, rmq_mutex_lock, rmq_mutex_unlock, rmq_publish,
+                                      rmq_publish32, rmq_thread_join, rmq_thread_start)
 from rmq_store.base.segment._allocator cimport allocator_forget
 from rmq_store.base.segment._file cimport row_start
 from rmq_store.codec._record cimport rmq_get32, rmq_get64, rmq_put64
@@ -232,7 +232,6 @@ cdef void *_run(void *arg) noexcept nogil:
     cdef Mirror *m = <Mirror *> arg
     cdef int64_t pause = RETRY_FIRST_MS, before, begun
     cdef int rc
-    rmq_cpu_short_turns()
     while rmq_load32(&m.stop) == 0:
         if rmq_load32(&m.log.fence) != 0:       # also while no master answers
             mirror_refuse(m, RMQ_HA_FAILED, rmq_load32(&m.log.fence), m.log.position, 0)

@@ -55,7 +55,6 @@ cdef extern from "rmq_sweep.h" nogil:
 cdef extern from "rmq_cpu.h" nogil:
     int rmq_cpu()
     void rmq_cpu_leave(int cpu)
-    void rmq_cpu_short_turns()
 
 
 cdef extern from "rmq_waiters.h" nogil:
