@@ -194,6 +194,11 @@ static int64_t allowed(rmq_ha *ha) {
     return ha->budget < TURN_BYTES ? ha->budget : TURN_BYTES;
 }
 
+static void unread(replica *r, int error) {
+    rmq_ha_say(&r->ha->notes, RMQ_HA_UNREAD, error, r->next, 0, r->peer);
+    r->dead = 1;
+}
+
 /* One call of the kernel. 1: there may be more; 0: the socket is full, or there is nothing. */
 static int send_some(replica *r, int64_t most) {
     parts p;
@@ -203,8 +208,7 @@ static int send_some(replica *r, int64_t most) {
         if (bytes == -ENOENT) {
             replica_fail(r, RMQ_HA_GONE, r->next, r->ha->log.begin(r->ha->log.ctx));
         } else {
-            rmq_ha_say(&r->ha->notes, RMQ_HA_UNREAD, (int)-bytes, r->next, 0, r->peer);
-            r->dead = 1;
+            unread(r, (int)-bytes);
         }
         return 0;
     }
@@ -217,8 +221,7 @@ static int send_some(replica *r, int64_t most) {
         if (error == EAGAIN || error == EINTR) {
             r->full = 1;
         } else if (error == EFAULT) {       /* the kernel has met a page that the device does not give */
-            rmq_ha_say(&r->ha->notes, RMQ_HA_UNREAD, EIO, r->next, 0, r->peer);
-            r->dead = 1;
+            unread(r, EIO);
         } else {
             replica_fail(r, RMQ_HA_WENT, r->acked, r->ha->log.end(r->ha->log.ctx));
         }
