@@ -48,8 +48,10 @@ cdef struct Mirror:
     int (*beat)(Mirror *m, int64_t pause_ms) noexcept nogil
     rmq_ha_peer peer_socket
     int wake, stop
-    # Atomic. gate: while it is 1 nothing is added to the log. compared: the logs agree, as far as both go, in this connection.
-    int gate, compared
+    int compared                # atomic: the logs agree, as far as both go, in this connection
+    # Atomic. While told is less than asked, nothing is added to the log: service.py has something to do first. asked: 1 is the
+    # mark of the directory, and the master's topics; each further one those topics again, as one was met that is not known.
+    int64_t asked, told
     pthread_t thread
     bint running
     # ---- one connection
@@ -85,6 +87,8 @@ cdef int mirror_refuse(Mirror *m, int what, int error, int64_t a, int64_t b) noe
 cdef int mirror_take(Mirror *m, int64_t n) noexcept nogil
 # Of what is kept, appends the whole records, and the end of a file. 0; -1: noted, and what was good before it is appended.
 cdef int mirror_append(Mirror *m) noexcept nogil
+# Waits until service.py has done what was asked of it. 0; -1: the connection ends.
+cdef int mirror_wait(Mirror *m) noexcept nogil
 # Makes room for what is to come. 0; -1: noted.
 cdef int mirror_room(Mirror *m) noexcept nogil
 # Tells who reads and who dispatches of what was appended. Behind the report: a queue file may take long, and nobody who waits

@@ -11,16 +11,20 @@ from rmq_store.base.io._sync cimport EIO, ENOMEM, ETIMEDOUT, rmq_count, rmq_load
 from rmq_store.base.segment._allocator cimport allocator_follow, allocator_pass, allocator_take, allocator_wait
 from rmq_store.base.segment._file cimport LogFile, log_file_hold, log_file_release, row_find, row_push, row_start
 from rmq_store.codec._bad cimport BAD_NOT, BAD_RECORD_CRC, Bad, crc_bad
-from rmq_store.codec._layout cimport BLANK_SIZE, MAGIC_BLANK, MAGIC_V1, MAGIC_V2, RECORD_AT_MAGIC, RECORD_HEAD_SIZE
+from rmq_store.codec._layout cimport (BLANK_SIZE, FLAG_INNER_BATCH, MAGIC_BLANK, MAGIC_V1, MAGIC_V2, RECORD_AT_MAGIC,
+                                      RECORD_HEAD_SIZE)
 from rmq_store.codec._record cimport (RECORD_BLANK, RECORD_OK, RecordStatus, RecordView, record_crc_check, record_parse,
-                                      rmq_get32)
+                                      rmq_get32, topic_fits)
 from rmq_store.log.commitlog._log cimport (FENCE_WRITE, Log, log_fence, log_lock_begin, log_lock_end, log_lock_leave,
                                            log_lock_left)
-from rmq_store.replication._ha cimport (RMQ_HA_FAILED, RMQ_HA_FILE_END, RMQ_HA_LOST, RMQ_HA_NO_RECORD, RMQ_HA_PARTED,
-                                        RMQ_HA_ROTTEN, rmq_ha_say)
+from rmq_store.queues.consumequeue._batches cimport topic_batched
+from rmq_store.queues.consumequeue._queue cimport QueueTable, queues_find, queues_of_topic
+from rmq_store.replication._ha cimport (RMQ_HA_FAILED, RMQ_HA_FILE_END, RMQ_HA_LOST, RMQ_HA_NO_RECORD, RMQ_HA_NO_TOPIC,
+                                        RMQ_HA_PARTED, RMQ_HA_ROTTEN, rmq_ha_say)
 
 cdef int64_t WAIT_FILE_NS = 100_000_000
 cdef int64_t AGAIN_MS = 500     # between two attempts to make a file
+cdef int64_t TOLD_MS = 20       # between two looks whether topics were copied
 cdef int64_t SPARE = 64 << 10   # behind a record that is larger than the room there is
 
 
@@ -133,6 +137,34 @@ cdef void mirror_tell(Mirror *m) noexcept nogil:
         log_lock_left(m.log)
 
 
+cdef int mirror_wait(Mirror *m) noexcept nogil:
+    while rmq_load(&m.told) < m.asked:
+        if rmq_load32(&m.stop) != 0 or m.beat(m, TOLD_MS) < 0:
+            return -1
+    return 0
+
+
+cdef inline bint _is_new(const Mirror *m, const RecordView *v) noexcept nogil:
+    # Only topics with batch queues have inner batches. Which they are the log does not say, and the first message decides for
+    # good what queues a topic has.
+    cdef QueueTable *t = m.dispatcher.queues
+    return ((v.sys_flag & FLAG_INNER_BATCH) != 0 and not topic_batched(t, v.topic, v.topic_size) and v.queue_id >= 0
+            and queues_of_topic(t, v.topic, v.topic_size) == NULL and topic_fits(v.topic, v.topic_size))
+
+
+cdef int _ask(Mirror *m, const RecordView *v) noexcept nogil:
+    # For the master's topics, before the record is added: whoever opens this log later finds its entry. 0; -1: the connection
+    # ends.
+    rmq_publish(&m.asked, m.asked + 1)
+    mirror_tell(m)
+    if mirror_wait(m) < 0:
+        return -1
+    if _is_new(m, v):
+        rmq_ha_say(&m.notes, RMQ_HA_NO_TOPIC, 0, v.physical_offset, 0, m.peer)
+        queues_find(m.dispatcher.queues, v.topic, v.topic_size, v.queue_id, True)       # and is asked for no more
+    return 0
+
+
 cdef int _fill(Mirror *m, const unsigned char *from_, int64_t n) noexcept nogil:
     # Bytes behind the end-of-file record, which the master's file has too; the record itself is written last.
     cdef Log *log = m.log
@@ -195,6 +227,11 @@ cdef int64_t _run_of(Mirror *m, const unsigned char *from_, int64_t n, int64_t *
                     break           # what is before it is good
                 mirror_refuse(m, RMQ_HA_PARTED if v.physical_offset != at else RMQ_HA_ROTTEN, 0, at, at)
                 return -1
+            if _is_new(m, &v):
+                if done > 0:
+                    break
+                if _ask(m, &v) < 0:
+                    return -1
             records[0] += 1
             timestamp[0] = v.store_timestamp
             done += v.size

@@ -22,7 +22,7 @@ from rmq_store.replication._ha cimport (RMQ_HA_ADDRESS, RMQ_HA_FAILED, RMQ_HA_FO
                                         RMQ_HA_WRONG, rmq_ha_heard, rmq_ha_note, rmq_ha_say)
 from rmq_store.replication._mirror cimport (STATE_COMPARES, STATE_FAILED, STATE_FOLLOWS, STATE_REFUSED, STATE_STALLED,
                                             STATE_WAITS, Mirror, mirror_append, mirror_begin, mirror_publish, mirror_refuse,
-                                            mirror_room, mirror_take, mirror_tell, rmq_ha_close, rmq_ha_connect,
+                                            mirror_room, mirror_take, mirror_tell, mirror_wait, rmq_ha_close, rmq_ha_connect,
                                             rmq_ha_leads_to, rmq_ha_leave, rmq_ha_more, rmq_ha_pause, rmq_ha_receive,
                                             rmq_ha_send, rmq_ha_shut, rmq_ha_wake_new, rmq_ha_wake_signal)
 
@@ -39,7 +39,7 @@ cdef enum:
 
 cdef int64_t MS = 1_000_000
 cdef int64_t BEGIN_MAX = <int64_t> 1 << 60      # of an empty log: sums of offsets and sizes fit in beyond it
-cdef int64_t RETRY_FIRST_MS = 100, GATE_MS = 20, STEADY_MS = 1000
+cdef int64_t RETRY_FIRST_MS = 100, STEADY_MS = 1000
 _slaves = weakref.WeakSet()
 _locked = []
 _STATES = ("waits", "compares", "follows", "refused", "stalled", "failed")      # as State of _mirror.pxd
@@ -140,10 +140,7 @@ cdef int _compared(Mirror *m) noexcept nogil:
     # The logs agree as far as both go. Before anything is added, the directory becomes a slave's and has its master's topics
     # (service.py): nothing of a store changes for a master that is not its own. 0; -1: the connection ends.
     rmq_publish32(&m.compared, 1)
-    while rmq_load32(&m.gate) != 0:
-        if rmq_load32(&m.stop) != 0 or m.beat(m, GATE_MS) < 0:
-            return -1
-    return 0
+    return mirror_wait(m)
 
 
 cdef int _follows(Mirror *m) noexcept nogil:
@@ -173,7 +170,7 @@ cdef int _input(Mirror *m) noexcept nogil:
         rc = mirror_take(m, n)
         m.frame_left -= n
         rmq_count(&m.received_bytes, n)
-    if rc < 0 and rmq_load32(&m.gate) != 0:
+    if rc < 0 and rmq_load(&m.told) < m.asked:
         return -1
     if m.from_ < m.to and _compared(m) < 0:     # bytes are kept only behind the end of the own log
         return -1
@@ -268,7 +265,7 @@ cdef class Slave:
     cdef object __weakref__
 
     def __init__(self, StoreCore store not None, options, listens=None, gate=False):
-        """listens: "ip:port" on which this store has slaves itself. gate: nothing is added to the log before proceed()."""
+        """listens: "ip:port" on which this store has slaves itself. gate: nothing is added to the log before proceed(1)."""
         cdef int rc
         cdef Mirror *m
         store._enter()
@@ -287,7 +284,7 @@ cdef class Slave:
             own = host.strip("[]").encode()[:RMQ_HA_ADDRESS - 1]
             strncpy(m.own_ip, own, RMQ_HA_ADDRESS - 1)
             m.own_port = int(port)
-        m.gate = gate
+        m.asked, m.told = 1, not gate
         m.heartbeat_ms, m.silence_ms = options.ha_send_heartbeat_interval_ms, options.ha_housekeeping_interval_ms
         m.record_max = min(options.message_size_max_bytes + 65536, options.segment_size_bytes)
         m.sync_mode = store.sync_mode
@@ -323,10 +320,17 @@ cdef class Slave:
         """Whether the logs agree, as far as both go, in the connection that there is: bool."""
         return self.mirror != NULL and rmq_load32(&self.mirror.compared) != 0
 
-    def proceed(self):
-        """Opens the gate."""
-        if self.mirror != NULL:
-            rmq_publish32(&self.mirror.gate, 0)
+    def asked(self):
+        """int: what proceed() has to be given, so that the slave goes on."""
+        return rmq_load(&self.mirror.asked) if self.mirror != NULL else 0
+
+    def proceed(self, int64_t asked):
+        """What was asked up to this number was done. bool: the slave waits for more. Callers take turns."""
+        if self.mirror == NULL:
+            return False
+        if asked > rmq_load(&self.mirror.told):
+            rmq_publish(&self.mirror.told, asked)
+        return rmq_load(&self.mirror.told) < rmq_load(&self.mirror.asked)
 
     def state(self):
         """dict: state, one of _STATES; master_offset, where the master's log ends as far as is

@@ -40,7 +40,7 @@ QUIET_MAX = 256         # such slaves and reasons
 
 # The kinds of notes, as native/ha/rmq_ha.h counts them: the event, and the names of a and b.
 (_CAME, _WENT, _SILENT, _AHEAD, _BEHIND, _BAD, _FULL, _GONE, _UNREAD, _MUTE,
- _FOLLOWS, _LOST, _PARTED, _SHORT, _WRONG, _NO_RECORD, _ROTTEN, _FAILED, _SELF, _FILE_END) = range(20)
+ _FOLLOWS, _LOST, _PARTED, _SHORT, _WRONG, _NO_RECORD, _ROTTEN, _FAILED, _SELF, _FILE_END, _NO_TOPIC) = range(21)
 _REFUSALS = frozenset((_SILENT, _AHEAD, _BEHIND, _BAD, _FULL, _GONE, _UNREAD, _MUTE))
 
 
@@ -105,6 +105,8 @@ class Replication:
         self._begun = False                     # topics were copied before the first message, or could not be
         self._anew: QueuesAnew | None = None
         self._close_s = options.close_timeout_ms / 1000
+        self._asked = 0, 0.0                    # what the slave asks for, and since when
+        self._patience_s = options.ha_housekeeping_interval_ms / 1000   # with a broker that does not tell its topics
         self._refused: dict[tuple[int, int, str], float] = {}       # when the log said so
         self._files: ControlFiles | None = None
         self._unmarked: Mark | None = None      # what replica.json does not say yet
@@ -156,8 +158,8 @@ class Replication:
                 if self.metadata is not None:
                     self.metadata.stop()
                     self.metadata = None
-                begin = partial(self._follow, weakref.ref(store), options) if first else lambda: None
-                self.metadata = Metadata(store, files, broker, options.ha_metadata_interval_ms, begin, self._agrees, tls)
+                ask = partial(self._ask_topics, weakref.ref(store), options)
+                self.metadata = Metadata(store, files, broker, options.ha_metadata_interval_ms, ask, self._agrees, tls)
 
     def _write_mark(self) -> None:
         """Under the lock. Raises OSError."""
@@ -175,27 +177,43 @@ class Replication:
         except StoreClosed:
             return False
 
-    def _follow(self, reference: "weakref.ref[StoreWait]", options: Options) -> None:
-        """What follow() left to the thread that copies topics."""
-        store = reference()
-        with self._following:
-            self._begun = True
-            if store is not None and not self._stopped and self.slave is None:
-                self._begin(store, options, False)
-        self.tend()
+    def _ask_topics(self, reference: "weakref.ref[StoreWait]", options: Options) -> Callable[[bool], None]:
+        """In the thread that copies topics, before it asks for them. What it returns is called when they were copied, or could
+        not be: the slave begins what follow() left to that thread, and goes on where it waits for topics. A topic that it met
+        after the question may be missing in the answer."""
+        slave = self.slave
+        asked = slave.asked() if slave is not None else 0
 
-    def tend(self) -> None:
-        """Lets a slave go on whose log was compared, once its directory is marked and topics are copied. Logs what happened."""
+        def told(copied: bool) -> None:
+            store = reference()
+            with self._following:
+                if not self._begun and store is not None and not self._stopped and self.slave is None:
+                    self._begin(store, options, False)
+                self._begun = True
+                same = self.slave is slave
+            self.tend(asked if copied and same else 0)
+
+        return told
+
+    def tend(self, copied: int = 0) -> None:
+        """Lets a slave go on whose log was compared, once its directory is marked and topics are copied; copied: what it had
+        asked for when those were asked for. Logs what happened."""
         with self._following:
-            if (self.slave is not None and self.slave.compared() and not self._stopped
-                    and (self.metadata is None or self._begun)):
+            slave, metadata = self.slave, self.metadata
+            if slave is not None and slave.compared() and not self._stopped and (metadata is None or self._begun):
                 try:
                     self._write_mark()
-                    self.slave.proceed()
+                    asked, now = slave.asked(), time.monotonic()
+                    if asked != self._asked[0]:
+                        self._asked = asked, now
+                    if metadata is None or now - self._asked[1] >= self._patience_s:
+                        copied = asked
+                    if slave.proceed(max(1, copied)) and metadata is not None:
+                        metadata.wake()
                 except OSError as error:        # a full disk: the next call tries again
                     if str(error) != self._failed:
                         self._failed = str(error)
-                        _failed(self._path, error.errno or errno.EIO, 0, 0, self.slave.master)
+                        _failed(self._path, error.errno or errno.EIO, 0, 0, slave.master)
         self.say()
 
     def _begin(self, store: "StoreWait", options: Options, gate: bool) -> None:
@@ -364,6 +382,7 @@ _SAY: dict[int, Callable[[str, int, int, int, str], None]] = {
                          "segment_size_bytes must be the same on both sides, and message_size_max_bytes no smaller here"),
     _ROTTEN: _differs("the checksum of the record that it sent for offset %(a)d is wrong; the slave asks for it again"),
     _FAILED: _failed,
+    _NO_TOPIC: lambda path, error, a, b, peer: emit(Event.BATCH_UNKNOWN, path=path, peer=peer, offset=a),
     _SELF: _differs("this is where the store listens for slaves itself (ha_listen; RocketMQ: haListenPort): give the address "
                     "of its master"),
     _FILE_END: _differs("a file of its log ends at offset %(a)d, and here one ends at %(b)d: segment_size_bytes (RocketMQ: "

@@ -32,8 +32,8 @@ FAST = {"ha_metadata_interval_ms": 100, "ha_housekeeping_interval_ms": 20_000}
 
 
 def leader(path: Path, **more: object) -> Broker:
-    return Broker.open(path, brokerRole="ASYNC_MASTER", haListenPort=0, **{**SMALL, "timer_wheel_enable": True,
-                                                                           "timer_precision_ms": 100, **more})
+    return Broker.open(path, **{"role": "master", "ha_listen": "127.0.0.1:0", **SMALL, "timer_wheel_enable": True,
+                                "timer_precision_ms": 100, **more})
 
 
 def follower(path: Path, of: Broker, **more: object) -> MessageStore:

@@ -285,7 +285,7 @@ def test_a_second_registration_before_topics_came(tmp_path: Path, monkeypatch: p
     """The log is not followed before the first copy of topics ends, however often the name server names the master."""
     asked, answered = threading.Event(), threading.Event()
 
-    def copy(self: metadata.Metadata) -> None:
+    def copy(self: metadata.Metadata, *told: object) -> None:
         asked.set()
         assert answered.wait(60)
         raise OSError(errno.ECONNREFUSED, "nobody")
