@@ -224,9 +224,9 @@ class MessageStore(StoreServes):
         if not self.readonly and self.options.manifest_enabled:
             self._sealer = Sealer(self, self._files, Places(self.path, self.options))
         if not self.readonly:
-            self._replication = Replication(self, self.options)
+            self._replication = Replication(self, self.options, self._files)
             if services or self.options.role == "slave":        # whose queues may have to begin anew
-                self._replication.start(self, self.options, self._files, later=self._follows_later or not services)
+                self._replication.start(self, self.options, later=self._follows_later or not services)
         if not self.readonly and self.options.stats_file_interval_ms is not None:
             self._publisher = Publisher(self, self._files)
 

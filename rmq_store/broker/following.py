@@ -80,7 +80,7 @@ class Following:
             return
         with self._lock:
             try:
-                store._replication.follow(store, options, store._files, master, metadata, self._core.tls)
+                store._replication.follow(store, options, master, metadata, self._core.tls)
                 self._failed = ""
             except (OSError, ValueError, RmqStoreError) as error:
                 if broker is None and ha is None:

@@ -93,7 +93,8 @@ def need_master(options: Options) -> None:
 class Replication:
     """Of one open store. Thread-safety: any."""
 
-    def __init__(self, store: "StoreWait", options: Options) -> None:
+    def __init__(self, store: "StoreWait", options: Options, files: ControlFiles) -> None:
+        self._files = files
         self._path, self._role, self._store = store.path, options.role, weakref.ref(store)
         self._lock = StoreLock(store.path, "replication")
         self._following = StoreLock(store.path, "the master to follow")
@@ -108,14 +109,12 @@ class Replication:
         self._asked = 0, 0.0                    # what the slave asks for, and since when
         self._patience_s = options.ha_housekeeping_interval_ms / 1000   # with a broker that does not tell its topics
         self._refused: dict[tuple[int, int, str], float] = {}       # when the log said so
-        self._files: ControlFiles | None = None
         self._unmarked: Mark | None = None      # what replica.json does not say yet
         self._failed = ""
 
-    def start(self, store: "StoreWait", options: Options, files: ControlFiles, *, later: bool = False) -> None:
+    def start(self, store: "StoreWait", options: Options, *, later: bool = False) -> None:
         """The store has this object before its threads run, so that an open that is interrupted here can end them. later: a
         slave waits for `follow`. Raises OSError if the address cannot be had."""
-        self._files = files
         if options.ha_listen is not None:       # a slave has slaves as well: what it has appended, it sends
             from rmq_store.remoting.client import listen_address, listening  # sockets, which most stores never need
 
@@ -125,9 +124,9 @@ class Replication:
         if options.role == "slave":
             self._anew = QueuesAnew(store)
             if not later:
-                self.follow(store, options, files, options.ha_master, options.ha_master_broker)
+                self.follow(store, options, options.ha_master, options.ha_master_broker)
 
-    def follow(self, store: "StoreWait", options: Options, files: ControlFiles, master: str, broker: str | None,
+    def follow(self, store: "StoreWait", options: Options, master: str, broker: str | None,
                tls: "ssl.SSLContext | None" = None) -> None:
         """A slave follows this master from now on, and copies the metadata of its broker, if that is known; tls: not over a
         plain connection. The directory is marked as this master's slave before anything is added, and where it has messages,
@@ -146,7 +145,7 @@ class Replication:
             held = not _is_empty(store)
             self._unmarked = None
             if mark is None or mark._replace(since_ms=0) != known:
-                self._unmarked = known._replace(since_ms=mark.since_ms if mark is not None else files.wall_ms())
+                self._unmarked = known._replace(since_ms=mark.since_ms if mark is not None else self._files.wall_ms())
                 if not held:
                     self._write_mark()
             first = broker is not None and not self._begun
@@ -159,13 +158,12 @@ class Replication:
                     self.metadata.stop()
                     self.metadata = None
                 ask = partial(self._ask_topics, weakref.ref(store), options)
-                self.metadata = Metadata(store, files, broker, options.ha_metadata_interval_ms, ask, self._agrees, tls)
+                self.metadata = Metadata(store, self._files, broker, options.ha_metadata_interval_ms, ask, self._agrees, tls)
 
     def _write_mark(self) -> None:
         """Under the lock. Raises OSError."""
-        mark, files = self._unmarked, self._files
-        if mark is not None and files is not None:
-            write_mark(files, self._path, mark)
+        if self._unmarked is not None:
+            write_mark(self._files, self._path, self._unmarked)
             self._unmarked = None
 
     def _agrees(self) -> bool:

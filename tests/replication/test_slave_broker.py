@@ -264,7 +264,7 @@ def test_what_a_name_server_says_amiss(tmp_path: Path, monkeypatch: pytest.Monke
         joined(m)
 
         def follow(master: str, broker: str | None = None) -> None:
-            replication.follow(s, s.options, s._files, master, broker)
+            replication.follow(s, s.options, master, broker)
 
         for odd in ("host", "host:99999", "a b:1", ":1", "\ud800:1", "h" * 300 + ":1"):
             with pytest.raises(ValueError, match="is no address of a master"):
@@ -294,7 +294,7 @@ def test_a_second_registration_before_topics_came(tmp_path: Path, monkeypatch: p
     with master(tmp_path / "m") as m, slave(tmp_path / "s", m, ha_master_broker="127.0.0.1:1") as s:
         try:
             assert asked.wait(60)
-            s._replication.follow(s, s.options, s._files, m.replication().address, "127.0.0.1:1")
+            s._replication.follow(s, s.options, m.replication().address, "127.0.0.1:1")
             assert s._replication.slave is None
         finally:
             answered.set()
