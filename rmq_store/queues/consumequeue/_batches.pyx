@@ -113,10 +113,11 @@ cdef int64_t queue_read_batches(QueueTable *table, Queue *q, int64_t from_offset
     cdef TableState *t = <TableState *> table
     cdef QueueState *s = state_of(q)
     cdef UnitFiles *f = &s.entries
-    cdef int64_t end, first, at, got, limit, n
-    if from_offset < 0 or count <= 0 or from_offset >= rmq_load(&q.max_offset):
+    cdef int64_t end, first, removed, at, got, limit, n
+    if from_offset < 0 or count <= 0:
         return 0
-    while True:
+    while from_offset < rmq_load(&q.max_offset):
+        removed = rmq_load(&q.removed_below)
         end = rmq_load(&s.batch_end)
         first = rmq_load(&f.first)
         limit = rmq_load(&q.max_offset)
@@ -141,11 +142,12 @@ cdef int64_t queue_read_batches(QueueTable *table, Queue *q, int64_t from_offset
             return got
         if got == -ENOENT and t.cache.following:
             files_pass_gone(t.cache, f)
-        if first == rmq_load(&f.first):
+        if first == rmq_load(&f.first) and removed == rmq_load(&q.removed_below):
             if got == -ENOENT and rmq_load(&q.max_offset) <= from_offset:
                 return 0            # truncated or destroyed meanwhile
             return got if got < 0 else 0
-        # deleted with the log that it led to, while it was searched: from the first that is left
+        # deleted with the log that it led to, while it was searched: from the first that is left; or the queue begins anew
+    return 0
 
 
 cdef int64_t batches_read(TableState *t, Queue *q, QueueState *s, int64_t from_offset, unsigned char *out,
@@ -206,21 +208,15 @@ cdef int64_t _by_time(TableState *t, UnitFiles *f, int64_t low, int64_t end, int
 cdef int64_t batches_by_time(TableState *t, Queue *q, QueueState *s, int64_t timestamp, bint upper) noexcept nogil:
     cdef unsigned char[BATCH_UNIT_SIZE] u
     cdef UnitFiles *f = &s.entries
-    cdef int64_t end, at, first
-    cdef int rc = 0
-    while True:
-        first = rmq_load(&f.first)
-        end = rmq_load(&s.batch_end)
-        if first >= end or rmq_load(&q.min_offset) >= rmq_load(&q.max_offset):
-            return rmq_load(&q.max_offset)
-        at = units_first(t, f, first, end, BY_BASE, rmq_load(&q.min_offset) + 1)
-        if at >= 0:
-            at = _by_time(t, f, at, end, timestamp, upper)
-        rc = units_one(t, f, u, at) if at >= 0 else <int> at
-        if rc >= 0:
-            return batch_base(u)
-        if first == rmq_load(&f.first):
-            return rc       # else the file was deleted under the search
+    cdef int64_t first = rmq_load(&f.first), end = rmq_load(&s.batch_end), at
+    cdef int rc
+    if first >= end or rmq_load(&q.min_offset) >= rmq_load(&q.max_offset):
+        return rmq_load(&q.max_offset)
+    at = units_first(t, f, first, end, BY_BASE, rmq_load(&q.min_offset) + 1)
+    if at >= 0:
+        at = _by_time(t, f, at, end, timestamp, upper)
+    rc = units_one(t, f, u, at) if at >= 0 else <int> at
+    return batch_base(u) if rc >= 0 else rc
 
 
 # ---- ends

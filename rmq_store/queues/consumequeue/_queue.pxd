@@ -64,7 +64,8 @@ cdef int queue_destroy(QueueTable *t, Queue *q) noexcept nogil   # deletes its f
 # nothing is dispatched or synced.
 cdef void queue_empty(Queue *q) noexcept nogil
 cdef int queue_delete_files(QueueTable *t, Queue *q) noexcept nogil
-cdef void queues_hold_sync(QueueTable *t) noexcept nogil    # waits for queues_sync, and keeps it off
+# Waits for queues_sync, and for whoever else holds it off: who moves the beginning of a queue, or removes one.
+cdef void queues_hold_sync(QueueTable *t) noexcept nogil
 cdef void queues_let_sync(QueueTable *t) noexcept nogil
 
 # ---- dispatch: one thread. Entries gather in memory until the buffer is full or queues_publish.

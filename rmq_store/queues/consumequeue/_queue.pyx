@@ -367,13 +367,17 @@ cdef int64_t _not_vanished(QueueTable *t, QueueState *s, int64_t from_offset, co
 
 cdef int64_t queue_read(QueueTable *t, Queue *q, int64_t from_offset, unsigned char *out, int64_t count) noexcept nogil:
     cdef QueueState *s
-    cdef int64_t got
+    cdef int64_t got, removed
     if count <= 0 or from_offset < 0 or from_offset >= rmq_load(&q.max_offset):
         return 0
     s = state_hold(&t.state, q)
     if s == NULL:
         return -ENOMEM
-    got = _read(t, q, s, from_offset, out, count)
+    while True:
+        removed = rmq_load(&q.removed_below)
+        got = _read(t, q, s, from_offset, out, count)
+        if got >= 0 or removed == rmq_load(&q.removed_below):       # else it begins anew: its files were deleted under the read
+            break
     state_let(&t.state, q)
     return got
 

@@ -22,7 +22,7 @@ cdef struct Queue:
     char[40] line_of_readers
     # Dispatch side: the dispatcher's thread only (or recovery, before it starts); what is atomic others may look at.
     int64_t max_physical_offset     # atomic: end of the last record that has an entry; -1 none
-    int64_t removed_below           # records that begin below get no entry: removed after them
+    int64_t removed_below           # atomic: records that begin below get no entry: removed after them
     int64_t records                 # rmq_count: dispatched since the store was opened
     int64_t bytes                   # rmq_count
 

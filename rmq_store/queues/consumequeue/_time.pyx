@@ -175,18 +175,18 @@ cdef int64_t _bound(Search *x, int64_t timestamp, int64_t physical_min, TimeRule
 
 cdef int64_t queue_offset_by_time(QueueTable *t, Queue *q, int64_t timestamp, int64_t physical_min, TimeRule rule,
                                   StoreTime store_time, void *ctx) noexcept nogil:
-    # A file that is deleted under the search is no error: the queue begins later now, and is searched again.
-    cdef QueueState *s
-    cdef int64_t first, found
-    if queue_batched(q):        # 4.9 has no batch queues
-        return batches_by_time(<TableState *> t, q, state_of(q), timestamp, rule == TIME_UPPER)
-    s = state_hold(<TableState *> t, q)
+    # A file that is deleted under the search is no error: the queue begins later now, or anew, and is searched again.
+    cdef QueueState *s = state_hold(<TableState *> t, q)
+    cdef int64_t first, removed, found
     if s == NULL:
         return -ENOMEM
     while True:
-        first = rmq_load(&s.entries.first)
-        found = _offset_by_time(t, q, timestamp, physical_min, rule, store_time, ctx)
-        if found >= 0 or first == rmq_load(&s.entries.first):
+        first, removed = rmq_load(&s.entries.first), rmq_load(&q.removed_below)
+        if s.batched:           # 4.9 has no batch queues
+            found = batches_by_time(<TableState *> t, q, s, timestamp, rule == TIME_UPPER)
+        else:
+            found = _offset_by_time(t, q, timestamp, physical_min, rule, store_time, ctx)
+        if found >= 0 or (first == rmq_load(&s.entries.first) and removed == rmq_load(&q.removed_below)):
             break
     state_let(<TableState *> t, q)
     return found

@@ -14,7 +14,7 @@ from libc.stdint cimport INT64_MAX, int32_t, int64_t
 
 from rmq_store.access.core._core cimport StoreCore
 from rmq_store.base.io._io cimport IoTable, rmq_io
-from rmq_store.base.io._sync cimport rmq_event_wake, rmq_load, rmq_load32, rmq_mutex_lock, rmq_mutex_unlock
+from rmq_store.base.io._sync cimport rmq_event_wake, rmq_load, rmq_load32, rmq_mutex_lock, rmq_mutex_unlock, rmq_publish
 from rmq_store.base.segment._file cimport (FileRow, LogFile, log_file_hold, log_file_release, log_file_unguard, row_end,
                                            row_pop, row_release, row_shift, row_start)
 from rmq_store.log.commitlog._log cimport FENCE_WRITE, log_fence, log_lock_begin, log_lock_end
@@ -214,8 +214,10 @@ def correct_queues(StoreCore store not None, int64_t physical_min):
         q = queues_at(store.queues, i)
         before = rmq_load(&q.min_offset)
         store.calls += 1
-        with nogil:
+        with nogil:         # remove_queue waits: else the files go while they are read, or the queue begins anew in the middle
+            queues_hold_sync(store.queues)
             rc = queue_correct_min(store.queues, q, physical_min)
+            queues_let_sync(store.queues)
         store.calls -= 1
         _check(rc, store.path)
         now = rmq_load(&q.min_offset)
@@ -240,8 +242,10 @@ def drop_queue_files(StoreCore store not None, int64_t number, int64_t physical_
     store._enter()
     q = queues_at(store.queues, number)
     store.calls += 1
-    with nogil:
+    with nogil:             # as correct_queues
+        queues_hold_sync(store.queues)
         rc = queue_drop_before(store.queues, q, physical_min)
+        queues_let_sync(store.queues)
     store.calls -= 1
     _check(rc, store.path)
     return rc
@@ -302,7 +306,7 @@ def remove_queue(StoreCore store not None, int64_t number, int64_t physical_belo
         log_lock_begin(store.log)
         if (mirrored or q.next_offset == rmq_load(&q.max_offset)) and q.max_physical_offset <= physical_below:
             queue_empty(q)
-            q.removed_below = physical_below
+            rmq_publish(&q.removed_below, physical_below)       # whoever reads its files now sees why they are gone
             gone = True
         log_lock_end(store.log)
         if gone:

@@ -1,0 +1,81 @@
+"""Queues are removed and begin anew while cleaning moves their beginnings, and while they are read."""
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rmq_store import MessageStore
+from rmq_store.services.cleaning import _clean
+
+ROUNDS = 60
+
+
+def correct(store: MessageStore) -> None:
+    _clean.correct_queues(store, 1)
+
+
+def drop(store: MessageStore) -> None:
+    _clean.drop_queue_files(store, 0, 1)
+
+
+def clean(store: MessageStore) -> None:
+    store.clean(hours=0)
+
+
+def by_time(store: MessageStore) -> None:
+    store.offset_by_time("T", 0, int(time.time() * 1000) - 5)
+
+
+def get(store: MessageStore) -> None:
+    assert {bytes(m.body) for m in store.get("T", 0, 0)} <= {b"x", b"first"}
+
+
+def scan(store: MessageStore) -> None:
+    assert {bytes(m.body) for m in store.scan("T", 0)} <= {b"x", b"first"}
+
+
+@pytest.mark.parametrize("batches", [False, True])
+@pytest.mark.parametrize("those", [(correct, drop), (by_time,), (get, scan), (clean, by_time, get)],
+                         ids=lambda those: those[0].__name__)
+def test_others_at_work(tmp_path: Path, those: tuple[Callable[[MessageStore], None], ...], batches: bool) -> None:
+    """No read of the files fails, and what comes later begins at offset 0 for every reader."""
+    failed: list[str] = []
+    over = threading.Event()
+    with MessageStore.open(tmp_path, profile="test", consumequeue_file_size_bytes=400) as store:
+
+        def work(part: Callable[[MessageStore], None]) -> None:
+            try:
+                while not over.is_set():
+                    part(store)
+            except BaseException:
+                failed.append(traceback.format_exc())
+
+        def put(bodies: list[bytes]) -> None:
+            if batches:
+                store.topic_table.set_queue_type("T", "BatchCQ")
+                for body in bodies[:50]:
+                    store.put_inner_batch("T", [body])
+            else:
+                store.put_many("T", bodies)
+            store.wait_dispatched(30)
+
+        threads = [threading.Thread(target=work, args=(part,)) for part in those]
+        for thread in threads:
+            thread.start()
+        try:
+            for _ in range(ROUNDS):
+                put([b"x"] * 300)
+                store.delete_topics("T")
+                put([b"first"])
+                assert (store.min_offset("T", 0), store.max_offset("T", 0)) == (0, 1)
+                assert [bytes(m.body) for m in store.get("T", 0, 0)] == [b"first"]
+                if failed:
+                    break
+        finally:
+            over.set()
+            for thread in threads:
+                thread.join()
+    assert failed == []
