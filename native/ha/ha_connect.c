@@ -122,6 +122,50 @@ void rmq_ha_shut(rmq_ha_peer *p) {
     rmq_mutex_unlock(&p->fork_lock);
 }
 
+typedef struct ends {
+    struct sockaddr_storage here, there;
+} ends;
+
+/* An IPv4 address that is written as one of IPv6 becomes what it is. */
+static void unmap(struct sockaddr_storage *a) {
+    const struct sockaddr_in6 *six = (const void *)a;
+    if (a->ss_family != AF_INET6 || !IN6_IS_ADDR_V4MAPPED(&six->sin6_addr)) return;
+    struct sockaddr_in four = {.sin_family = AF_INET, .sin_port = six->sin6_port};
+    memcpy(&four.sin_addr, &six->sin6_addr.s6_addr[12], 4);
+    memset(a, 0, sizeof *a);
+    memcpy(a, &four, sizeof four);
+}
+
+static int ends_of(int fd, ends *e) {
+    socklen_t here = sizeof e->here, there = sizeof e->there;
+    *e = (ends){0};
+    if (getsockname(fd, (void *)&e->here, &here) < 0 || getpeername(fd, (void *)&e->there, &there) < 0) return 0;
+    unmap(&e->here);
+    unmap(&e->there);
+    return e->here.ss_family == e->there.ss_family;
+}
+
+static int port_of(const struct sockaddr_storage *a) {
+    return ntohs(a->ss_family == AF_INET6 ? ((const struct sockaddr_in6 *)a)->sin6_port
+                                          : ((const struct sockaddr_in *)a)->sin_port);
+}
+
+/* Whoever connects to an address of its own machine has the same one, but for those of the loopback, such as 127.0.1.1. */
+static int is_here(const ends *e) {
+    const struct sockaddr_in *four = (const void *)&e->there, *own = (const void *)&e->here;
+    const struct in6_addr *six = &((const struct sockaddr_in6 *)&e->there)->sin6_addr;
+    if (e->there.ss_family == AF_INET6) {
+        return IN6_IS_ADDR_LOOPBACK(six) || IN6_ARE_ADDR_EQUAL(six, &((const struct sockaddr_in6 *)&e->here)->sin6_addr);
+    }
+    return ntohl(four->sin_addr.s_addr) >> 24 == 127 || four->sin_addr.s_addr == own->sin_addr.s_addr;
+}
+
+/* Where nobody listens, and the port is one that the kernel gives to those who connect, it may lead a socket to itself. */
+static int is_itself(int fd) {
+    ends e;
+    return ends_of(fd, &e) && port_of(&e.here) == port_of(&e.there) && is_here(&e);
+}
+
 static int try_one(rmq_ha_peer *p, const struct addrinfo *a, int wake, int64_t timeout_ms) {
     int on = 1, error = 0;
     socklen_t size = sizeof error;
@@ -134,6 +178,11 @@ static int try_one(rmq_ha_peer *p, const struct addrinfo *a, int wake, int64_t t
     if (rc == -EINPROGRESS) {
         rc = rmq_ha_poll(p->fd, POLLOUT, wake, timeout_ms);
         if (rc == 0 && getsockopt(p->fd, SOL_SOCKET, SO_ERROR, &error, &size) == 0) rc = -error;
+    }
+    if (rc == 0 && is_itself(p->fd)) {
+        struct linger at_once = {.l_onoff = 1};     /* else the port stays taken for a minute, and its master fails */
+        setsockopt(p->fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+        rc = -ECONNREFUSED;
     }
     if (rc < 0) {
         rmq_ha_shut(p);
@@ -155,39 +204,15 @@ int rmq_ha_connect(rmq_ha_peer *p, const char *host, const char *port, int wake,
     return rc;
 }
 
-/* An IPv4 address that is written as one of IPv6 becomes what it is. */
-static void unmap(struct sockaddr_storage *a) {
-    const struct sockaddr_in6 *six = (const void *)a;
-    if (a->ss_family != AF_INET6 || !IN6_IS_ADDR_V4MAPPED(&six->sin6_addr)) return;
-    struct sockaddr_in four = {.sin_family = AF_INET, .sin_port = six->sin6_port};
-    memcpy(&four.sin_addr, &six->sin6_addr.s6_addr[12], 4);
-    memset(a, 0, sizeof *a);
-    memcpy(a, &four, sizeof four);
-}
-
-/* Only an address of this machine can be bound; 127.0.1.1 is one, too. Takes the port away. */
-static int is_here(struct sockaddr_storage *a) {
-    int six = a->ss_family == AF_INET6, fd = socket(a->ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    if (fd < 0) return 0;
-    if (six) ((struct sockaddr_in6 *)a)->sin6_port = 0;
-    else ((struct sockaddr_in *)a)->sin_port = 0;
-    int rc = bind(fd, (void *)a, six ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in));
-    close(fd);
-    return rc == 0;
-}
-
 int rmq_ha_leads_to(const rmq_ha_peer *p, const char *ip, int port) {
-    struct sockaddr_storage there = {0};
-    socklen_t size = sizeof there;
     char text[INET6_ADDRSTRLEN] = "";
-    if (getpeername(p->fd, (void *)&there, &size) < 0) return 0;
-    unmap(&there);
-    int six = there.ss_family == AF_INET6;
-    const struct sockaddr_in6 *at6 = (const void *)&there;
-    const struct sockaddr_in *at4 = (const void *)&there;
-    if (ntohs(six ? at6->sin6_port : at4->sin_port) != port) return 0;
-    inet_ntop(there.ss_family, six ? (const void *)&at6->sin6_addr : &at4->sin_addr, text, sizeof text);
-    if (strcmp(ip, six ? "::" : "0.0.0.0") == 0) return is_here(&there);    /* a listener has one family here */
+    ends e;
+    if (!ends_of(p->fd, &e) || port_of(&e.there) != port) return 0;
+    int six = e.there.ss_family == AF_INET6;
+    const struct sockaddr_in6 *at6 = (const void *)&e.there;
+    const struct sockaddr_in *at4 = (const void *)&e.there;
+    inet_ntop(e.there.ss_family, six ? (const void *)&at6->sin6_addr : &at4->sin_addr, text, sizeof text);
+    if (strcmp(ip, six ? "::" : "0.0.0.0") == 0) return is_here(&e);        /* a listener has one family here */
     return strcmp(text, ip) == 0;
 }
 

@@ -194,12 +194,13 @@ class Registration:
 
     def _ask(self, server: tuple[str, int], code: int, make: Callable[[], tuple[dict[str, str], bytes]]) -> Frame | None:
         """A server that does not answer is asked again in the next round; the log says so once."""
+        content = make()            # takes long where there are many topics
         if self._stopped and code != UNREGISTER:
             return None
         try:
             if server not in self._clients:
                 self._clients[server] = Client(address_text(server), version=self._core.version, tls=self._core.tls)
-            answer = self._clients[server].ask(code, *make())
+            answer = self._clients[server].ask(code, *content)
             self._failed.discard(server)
             self._heard.add(server)
             return answer
