@@ -145,10 +145,10 @@ cdef int mirror_wait(Mirror *m) noexcept nogil:
 
 
 cdef inline bint _is_new(const Mirror *m, const RecordView *v) noexcept nogil:
-    # Only topics with batch queues have inner batches. Which they are the log does not say, and the first message decides for
-    # good what queues a topic has.
+    # Only topics with batch queues have inner batches. Which they are config/topics.json says, not the log, and the first
+    # message decides for good what queues a topic has.
     cdef QueueTable *t = m.dispatcher.queues
-    return ((v.sys_flag & FLAG_INNER_BATCH) != 0 and not topic_batched(t, v.topic, v.topic_size) and v.queue_id >= 0
+    return ((v.sys_flag & FLAG_INNER_BATCH) != 0 and topic_batched(t, v.topic, v.topic_size) < 2 and v.queue_id >= 0
             and queues_of_topic(t, v.topic, v.topic_size) == NULL and topic_fits(v.topic, v.topic_size))
 
 

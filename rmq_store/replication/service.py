@@ -186,7 +186,7 @@ class Replication:
             store = reference()
             with self._following:
                 if not self._begun and store is not None and not self._stopped and self.slave is None:
-                    self._begin(store, options, False)
+                    self._begin(store, options, self._unmarked is not None)
                 self._begun = True
                 same = self.slave is slave
             self.tend(asked if copied and same else 0)
@@ -217,6 +217,7 @@ class Replication:
     def _begin(self, store: "StoreWait", options: Options, gate: bool) -> None:
         """Follows the master that is wanted. gate: adds nothing until `tend` lets it. Under the lock."""
         if self.slave is None:
+            self._asked = 0, 0.0
             self.slave = Slave(store, options.inferred({"ha_master": self._wanted}, "namesrv"),
                                self.master.address if self.master is not None else None, gate)
 

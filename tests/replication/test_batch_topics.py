@@ -86,6 +86,45 @@ def test_offsets_that_wait_for_the_log_do_not_hold_topics(tmp_path: Path) -> Non
         until(lambda: s.offsets.query("G", "B", 0) == 2, 20_000)
 
 
+def test_the_entry_is_in_its_file_first(tmp_path: Path) -> None:
+    """A usual copy brings the entry, and the first message comes before the file is written: whoever kills the slave then finds
+    a log and queues that fit the file."""
+    with leader(tmp_path / "m") as m, follower(tmp_path / "s", m, **NEVER) as s:
+        joined(m.store)
+        fill(m.store, 20)
+        caught_up(s, m.store)
+        copied(s)
+        end, save = s.max_log_offset, s.topic_table._file.save
+        asked: list[int] = []
+
+        def saved(*content: object) -> None:
+            if not asked:
+                m.store.put_inner_batch("B", [b"a", b"b"])
+                until(lambda: s._replication.slave.asked() == 2, 20_000)
+                asked.append(s.max_log_offset)
+            save(*content)
+
+        m.store.topic_table.set_queue_type("B", "BatchCQ")
+        s.topic_table._file.save = saved
+        s._replication.metadata.wake()
+        until(lambda: asked, 30_000)
+        caught_up(s, m.store)
+        assert asked == [end] and bodies(s, "B") == [b"a", b"b"]
+
+
+def test_another_slave_does_not_go_on_with_the_time_of_the_one_before(tmp_path: Path) -> None:
+    """The name server says another master, and this one again."""
+    with leader(tmp_path / "m") as m, follower(tmp_path / "s", m, ha_housekeeping_interval_ms=3000, **NEVER) as s:
+        joined(m.store)
+        copied(s)
+        replication = s._replication
+        replication._asked = 2, 0.0             # of a slave that asked long ago
+        address, broker = m.store.replication().address, m.address
+        replication.follow(s, s.options, "127.0.0.1:1", broker)
+        replication.follow(s, s.options, address, broker)
+        assert replication._asked[0] < 2
+
+
 def test_a_slave_that_nobody_told_the_broker(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """It has the log, and says once that it cannot read these."""
     with leader(tmp_path / "m") as m, follower(tmp_path / "s", m, ha_master_broker=None) as s:

@@ -135,16 +135,17 @@ cdef class StorePutInner(StorePutMany):
         cdef int rc
         self._enter()
         if step == "open":
+            topic_set_batched(self.queues, text, size, 2)
             self.batch_names.add(topic)
         elif step == "take":
-            if not (<QueueTableOwner> self.queues_owner).batched(self.batch_dir, self.batch_file_size, [name]):
+            if not (<QueueTableOwner> self.queues_owner).batched(self.batch_dir, self.batch_file_size, [name], False):
                 raise errors.illegal("queue.type", "BatchCQ", f"{topic} has, or had, queues of the type SimpleCQ since the "
                                      "store was opened: use another topic, or delete this one and open the store again")
         else:
             self.calls += 1
             with nogil:
                 log_lock_begin(self.log)
-                rc = topic_set_batched(self.queues, text, size, False)
+                rc = topic_set_batched(self.queues, text, size, 0)
                 log_lock_end(self.log)
             self.calls -= 1
             if rc < 0:

@@ -29,7 +29,7 @@ cdef bint queue_batched(const Queue *q) noexcept nogil:
     return marks_of(q).held == 0 and state_of(q).batched        # no light queue is one
 
 
-cdef bint topic_batched(QueueTable *table, const char *topic, int32_t topic_size) noexcept nogil:
+cdef int topic_batched(QueueTable *table, const char *topic, int32_t topic_size) noexcept nogil:
     return table_batched(<TableState *> table, topic, topic_size)
 
 
@@ -41,20 +41,20 @@ cdef int queues_batch_dir(QueueTable *table, const char *dir, int64_t file_size)
     return 0 if t.batch_dir != NULL else -ENOMEM
 
 
-cdef int topic_set_batched(QueueTable *table, const char *topic, int32_t topic_size, bint batched) noexcept nogil:
+cdef int topic_set_batched(QueueTable *table, const char *topic, int32_t topic_size, int has) noexcept nogil:
     cdef TableState *t = <TableState *> table
     cdef Queue *q
     cdef int rc = 0
     rmq_mutex_lock(&t.insert_lock)
     q = table_of_topic(t, topic, topic_size)
     while q != NULL and rc == 0:
-        if batched:
+        if has:
             rc = not queue_batched(q)
         else:
             rc = queue_batched(q) and (q.next_offset > 0 or rmq_load(&q.max_offset) > 0)
         q = links_of(q).same_topic
     if rc == 0:
-        rc = table_set_batched(t, topic, topic_size, batched)
+        rc = table_set_batched(t, topic, topic_size, has)
     rmq_mutex_unlock(&t.insert_lock)
     return rc
 

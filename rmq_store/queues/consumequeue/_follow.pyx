@@ -89,7 +89,7 @@ cdef int64_t _batches_come(TableState *t, const char *topic, int32_t topic_size,
         return size if size < 0 else -ENOENT        # it is just being made
     if size != t.batch_file_size:
         rc = _adopt_size(t, size)
-    return topic_set_batched(<QueueTable *> t, topic, topic_size, True) if rc == 0 else rc
+    return topic_set_batched(<QueueTable *> t, topic, topic_size, 1) if rc == 0 else rc
 
 
 cdef Queue *queue_that_is(QueueTable *table, const char *topic, int32_t topic_size, int32_t queue_id, int64_t index,

@@ -114,22 +114,25 @@ cdef class QueueTableOwner:
 
     # ---- load and recovery
 
-    def batched(self, str dir not None, int64_t file_size, topics not None):
+    def batched(self, str dir not None, int64_t file_size, topics not None, bint said=True):
         """Queues of these topics (names: bytes) are batch queues, whose files of `file_size` bytes lie in `dir`, also of those
-        that a call before named. False: a topic has queues of another kind, and keeps them."""
+        that a call before named. said: as config/topics.json says, else it is about to. False: a topic has queues of another
+        kind, and keeps them."""
         cdef bytes name, base = os.fsencode(dir)
         cdef int rc = queues_batch_dir(self.table, base, file_size)
         self.batch_dir = dir
         for name in sorted(topics):
             if rc == 0:
-                rc = topic_set_batched(self.table, name, <int32_t> len(name), True)
+                rc = topic_set_batched(self.table, name, <int32_t> len(name), 1)
+            if rc == 0 and said:
+                rc = topic_set_batched(self.table, name, <int32_t> len(name), 2)
         if rc < 0:
             raise MemoryError("batch topics")
         return rc == 0
 
     def is_batched(self, bytes topic not None):
         """True if queues of this topic are batch queues."""
-        return topic_batched(self.table, topic, <int32_t> len(topic))
+        return topic_batched(self.table, topic, <int32_t> len(topic)) != 0
 
     def read_batches(self, bytes topic not None, int queue_id, int64_t from_offset, int64_t count):
         """Up to `count` units of a batch queue, from the one with queue offset `from_offset` on: (physical offset, size, tags

@@ -76,7 +76,7 @@ cdef struct Directory:
 cdef struct BatchTopic:
     # One that has batch queues, or had them: it lives as long as the table.
     int32_t size
-    int has                             # atomic
+    int has                             # atomic: 2 where config/topics.json says so, 1 where it is about to
     char *name                          # behind it
 
 cdef struct BatchTopics:

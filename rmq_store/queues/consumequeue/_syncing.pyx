@@ -18,8 +18,8 @@ cdef enum:
 
 
 cdef inline bint _due(const UnitFiles *f, int64_t to, int64_t pages_min) noexcept nogil:
-    return (pages_min <= 0 or to // PAGE - f.synced // PAGE >= pages_min
-            or to // f.file_size != f.synced // f.file_size)
+    cdef int64_t synced = rmq_load(&f.synced)
+    return pages_min <= 0 or to // PAGE - synced // PAGE >= pages_min or to // f.file_size != synced // f.file_size
 
 
 cdef struct Syncing:

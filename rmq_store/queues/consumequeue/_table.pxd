@@ -13,7 +13,7 @@ cdef void table_done(TableState *t) noexcept nogil
 cdef Queue *table_find(TableState *t, const char *topic, int32_t topic_size, int32_t queue_id, bint create) noexcept nogil
 cdef Queue *table_at(TableState *t, int64_t i) noexcept nogil
 cdef Queue *table_of_topic(TableState *t, const char *topic, int32_t topic_size) noexcept nogil
-# Whether new queues of this topic are batch queues; any thread.
-cdef bint table_batched(const TableState *t, const char *topic, int32_t topic_size) noexcept nogil
-# Makes them so, or not so any more. Under insert_lock. 0 or -ENOMEM.
-cdef int table_set_batched(TableState *t, const char *topic, int32_t topic_size, bint batched) noexcept nogil
+# Whether new queues of this topic are batch queues, as BatchTopic.has; any thread.
+cdef int table_batched(const TableState *t, const char *topic, int32_t topic_size) noexcept nogil
+# Makes them so, step by step, or not so any more. Under insert_lock. 0 or -ENOMEM.
+cdef int table_set_batched(TableState *t, const char *topic, int32_t topic_size, int has) noexcept nogil

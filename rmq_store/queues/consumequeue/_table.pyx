@@ -169,14 +169,14 @@ cdef inline BatchTopic *_batch_topic(const BatchTopics *b, const char *topic, in
         i = (i + 1) & b.mask
 
 
-cdef bint table_batched(const TableState *t, const char *topic, int32_t topic_size) noexcept nogil:
+cdef int table_batched(const TableState *t, const char *topic, int32_t topic_size) noexcept nogil:
     cdef const BatchTopics *b = <const BatchTopics *> rmq_load(<int64_t *> &t.batch_topics)
     cdef const BatchTopic *found
     cdef int64_t slot
     if b == NULL:
-        return False
+        return 0
     found = _batch_topic(b, topic, topic_size, &slot)
-    return found != NULL and rmq_load32(&found.has) != 0
+    return rmq_load32(&found.has) if found != NULL else 0
 
 
 cdef int _more_batch_topics(TableState *t) noexcept nogil:
@@ -202,7 +202,7 @@ cdef int _more_batch_topics(TableState *t) noexcept nogil:
     return 0
 
 
-cdef int table_set_batched(TableState *t, const char *topic, int32_t topic_size, bint batched) noexcept nogil:
+cdef int table_set_batched(TableState *t, const char *topic, int32_t topic_size, int has) noexcept nogil:
     cdef BatchTopic *found
     cdef int64_t slot
     if _more_batch_topics(t) < 0:
@@ -217,7 +217,8 @@ cdef int table_set_batched(TableState *t, const char *topic, int32_t topic_size,
         memcpy(found.name, topic, topic_size)
         rmq_publish(<int64_t *> &t.batch_topics.slots[slot], <int64_t> found)
         t.batch_topics.count += 1
-    rmq_publish32(&found.has, batched)
+    if has == 0 or found.has == has - 1:
+        rmq_publish32(&found.has, has)
     return 0
 
 
@@ -256,7 +257,7 @@ cdef Queue *_queue_new(TableState *t, const char *topic, int32_t topic_size, int
     s = state_of(q)
     marks_of(q).hash = hash
     s.new_min = -1
-    s.batched = table_batched(t, topic, topic_size)
+    s.batched = table_batched(t, topic, topic_size) != 0
     if (files_init(&s.entries, t.batch_dir if s.batched else t.dir, topic, topic_size, queue_id,
                    t.batch_file_size if s.batched else t.file_size) < 0
             or (t.ext_file_size > 0 and files_init(&s.ext, t.ext_dir, topic, topic_size, queue_id, t.ext_file_size) < 0)):

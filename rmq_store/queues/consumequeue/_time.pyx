@@ -4,11 +4,11 @@ from libc.stdint cimport int32_t, int64_t
 from rmq_store.base.io._sync cimport EIO, ENOMEM, rmq_load
 from rmq_store.codec._layout cimport UNIT_SIZE
 from rmq_store.codec._unit cimport unit_bytes, unit_physical
-from rmq_store.queues.consumequeue._batches cimport batches_by_time, queue_batched
+from rmq_store.queues.consumequeue._batches cimport batches_by_time
 from rmq_store.queues.consumequeue._owner cimport QueueTableOwner
 from rmq_store.queues.consumequeue._queue cimport Queue, QueueTable, queue_file_at, queue_file_count, queue_read
 from rmq_store.queues.consumequeue._rest cimport state_hold, state_let
-from rmq_store.queues.consumequeue._state cimport QueueState, TableState, state_of
+from rmq_store.queues.consumequeue._state cimport QueueState, TableState
 
 cdef enum:
     BLOCK_UNITS = 64

@@ -6,6 +6,7 @@ needs neither file: a put makes its topic. They are for a broker that takes the 
 groups. Thread-safety: every method, one lock.
 """
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -395,7 +396,8 @@ class TopicTable(_Table):
 
         def done(written: bool) -> None:
             for name in taken:
-                self._tell_type(name, "open" if written else "drop")
+                with suppress(ArgumentIllegal):     # it has messages by now: the next copy brings the entry again
+                    self._tell_type(name, "open" if written else "drop")
 
         return found, done
 
