@@ -1,4 +1,5 @@
 """Queues are removed and begin anew while cleaning moves their beginnings, and while they are read."""
+import json
 import threading
 import time
 import traceback
@@ -79,3 +80,31 @@ def test_others_at_work(tmp_path: Path, those: tuple[Callable[[MessageStore], No
             for thread in threads:
                 thread.join()
     assert failed == []
+
+
+def test_several_removals_at_once(tmp_path: Path) -> None:
+    """Each is written down, for whoever opens the store after a crash: its records are in the log still."""
+    topics = [f"T{n}" for n in range(8)]
+    with MessageStore.open(tmp_path, profile="test", consumequeue_file_size_bytes=400) as store:
+        for topic in topics:
+            store.put_many(topic, [b"x"] * 30)
+        store.wait_dispatched(30)
+        together = threading.Barrier(len(topics))
+        failed: list[str] = []
+
+        def remove(topic: str) -> None:
+            try:
+                together.wait(60)
+                assert [gone[0] for gone in store.delete_topics(topic).removed] == [topic]
+            except BaseException:
+                failed.append(traceback.format_exc())
+
+        threads = [threading.Thread(target=remove, args=(topic,)) for topic in topics]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert failed == []
+        known = json.loads((tmp_path / "config" / "removedQueues.json").read_text())["removed"]
+        assert sorted(known) == [f"{topic}@0" for topic in topics]
+        assert store.topics() == []

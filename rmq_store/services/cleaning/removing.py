@@ -7,8 +7,8 @@ lower offsets never get an entry. So config/removedQueues.json, which RocketMQ d
 queue was removed, and records below that place get no entry any more. The consumers' offsets of the queue are set back first,
 and durably.
 
-Thread-safety: any; one call at a time. Crash-safety: a queue is there with all its files, or without some of the newest, or it
-is gone; what is left can be removed again.
+Thread-safety: any; calls take turns, as each writes anew what those before it have removed. Crash-safety: a queue is there
+with all its files, or without some of the newest, or it is gone; what is left can be removed again.
 """
 import os
 from collections.abc import Collection, Iterable
@@ -56,14 +56,22 @@ def expired_queues(store: StoreWait, compacted: Collection[str] = ()) -> list[tu
 
 
 def remove_expired(store: StoreWait, consuming: Consuming, files: ControlFiles, compacted: Collection[str]) -> RemovedQueues:
-    done = _remove(store, consuming, files, expired_queues(store, compacted))
+    with consuming.removing:
+        done = _remove(store, consuming, files, expired_queues(store, compacted))
     _tell(store, done)
     return done
 
 
 def remove_topics(store: StoreWait, consuming: Consuming, files: ControlFiles, topics: Iterable[str]) -> RemovedQueues:
-    wanted, offsets, table = set(topics), consuming.offsets, consuming.topics
     store._wait_dispatched(None)
+    with consuming.removing:
+        done = _remove_topics(store, consuming, files, set(topics))
+    _tell(store, done)
+    return done
+
+
+def _remove_topics(store: StoreWait, consuming: Consuming, files: ControlFiles, wanted: set[str]) -> RemovedQueues:
+    offsets, table = consuming.offsets, consuming.topics
     rows = [row for row in _clean.queue_ends(store) if row[1] in wanted]
     done = _remove(store, consuming, files, rows)
     stay = {topic for topic, _ in done.kept}
@@ -77,7 +85,6 @@ def remove_topics(store: StoreWait, consuming: Consuming, files: ControlFiles, t
             done.kept.extend((topic, queue_id) for _, other, queue_id, _ in rows if other == topic)
     table.flush()
     offsets.flush()
-    _tell(store, done)
     return done
 
 
@@ -85,11 +92,12 @@ def remove_mirrored(store: StoreWait, consuming: Consuming, files: ControlFiles,
     """Removes queues of a slave as its master has: (number, topic, queue id, log offset of the record that begins it anew).
     Whoever reads them keeps reading. Durable. Raises OSError, CorruptionError, DurabilityError."""
     store._flush()
-    _begin_at_zero(consuming, {(topic, queue_id) for _, topic, queue_id, _ in rows})
-    file = ConfigFile(files, store.path, FILE)
-    _save(file, _known(store, file) | {(topic, queue_id): at for _, topic, queue_id, at in rows})
-    for number, _, _, at in rows:
-        _clean.remove_queue(store, number, at, True)
+    with consuming.removing:
+        _begin_at_zero(consuming, {(topic, queue_id) for _, topic, queue_id, _ in rows})
+        file = ConfigFile(files, store.path, FILE)
+        _save(file, _known(store, file) | {(topic, queue_id): at for _, topic, queue_id, at in rows})
+        for number, _, _, at in rows:
+            _clean.remove_queue(store, number, at, True)
 
 
 def finish_removals(files: ControlFiles, root: str, table: Any) -> None:

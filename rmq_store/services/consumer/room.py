@@ -44,6 +44,7 @@ class Consuming:
         self._filtering: set[str] = set()       # groups whose open consumer has registered its filter
         self._files, self._root, self._compat, self._readonly, self._flush_log = files, root, compat, readonly, flush_log
         self._lock = StoreLock(root, "consumers")
+        self.removing = StoreLock(root, "removing queues")      # held while queues are removed (services/cleaning/removing)
         self._offsets: ConsumerOffsets | None = None
         self._groups: GroupTable | None = None
         self._topics: TopicTable | None = None
