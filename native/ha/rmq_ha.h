@@ -58,7 +58,6 @@ enum rmq_ha_what {
     RMQ_HA_FAILED,      /* a: its end; error: of its own log */
     RMQ_HA_SELF,        /* the address is that of its own listener */
     RMQ_HA_FILE_END,    /* a: where a file of the master's log ends, b: where its own does */
-    RMQ_HA_NO_TOPIC,    /* a: an inner batch that was taken; its topic has no entry that says so */
 };
 typedef struct rmq_ha_note {
     int32_t what, error;

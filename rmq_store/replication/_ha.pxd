@@ -5,7 +5,7 @@ from libc.stdint cimport int32_t, int64_t
 cdef extern from "rmq_ha.h" nogil:
     enum: RMQ_HA_SLAVES, RMQ_HA_ADDRESS
     enum: RMQ_HA_FOLLOWS, RMQ_HA_LOST, RMQ_HA_PARTED, RMQ_HA_SHORT, RMQ_HA_WRONG, RMQ_HA_NO_RECORD, RMQ_HA_ROTTEN, RMQ_HA_FAILED
-    enum: RMQ_HA_SELF, RMQ_HA_FILE_END, RMQ_HA_NO_TOPIC
+    enum: RMQ_HA_SELF, RMQ_HA_FILE_END
     ctypedef struct rmq_ha:
         pass
     ctypedef struct rmq_ha_log:

@@ -50,8 +50,9 @@ cdef struct Mirror:
     int wake, stop
     int compared                # atomic: the logs agree, as far as both go, in this connection
     # Atomic. While told is less than asked, nothing is added to the log: service.py has something to do first. asked: 1 is the
-    # mark of the directory, and the master's topics; each further one those topics again, as one was met that is not known.
+    # mark of the directory, and the master's topics; each further one the entry of `topic` in config/topics.json.
     int64_t asked, told
+    char[256] topic             # NUL-terminated; still while told is less than asked
     pthread_t thread
     bint running
     # ---- one connection
@@ -87,7 +88,7 @@ cdef int mirror_refuse(Mirror *m, int what, int error, int64_t a, int64_t b) noe
 cdef int mirror_take(Mirror *m, int64_t n) noexcept nogil
 # Of what is kept, appends the whole records, and the end of a file. 0; -1: noted, and what was good before it is appended.
 cdef int mirror_append(Mirror *m) noexcept nogil
-# Waits until service.py has done what was asked of it. 0; -1: the connection ends.
+# Waits until service.py has done what it was asked to. 0; -1: the connection ends.
 cdef int mirror_wait(Mirror *m) noexcept nogil
 # Makes room for what is to come. 0; -1: noted.
 cdef int mirror_room(Mirror *m) noexcept nogil

@@ -7,7 +7,8 @@ from libc.stdlib cimport realloc
 from libc.string cimport memcmp, memcpy, memmove
 
 from rmq_store.base.io._io cimport rmq_lost_any, rmq_pwrite_all
-from rmq_store.base.io._sync cimport EIO, ENOMEM, ETIMEDOUT, rmq_count, rmq_load, rmq_load32, rmq_publish, rmq_publish32
+from rmq_store.base.io._sync cimport (EIO, ENOMEM, ETIMEDOUT, rmq_count, rmq_event_wake, rmq_load, rmq_load32, rmq_publish,
+                                      rmq_publish32)
 from rmq_store.base.segment._allocator cimport allocator_follow, allocator_pass, allocator_take, allocator_wait
 from rmq_store.base.segment._file cimport LogFile, log_file_hold, log_file_release, row_find, row_push, row_start
 from rmq_store.codec._bad cimport BAD_NOT, BAD_RECORD_CRC, Bad, crc_bad
@@ -19,12 +20,12 @@ from rmq_store.log.commitlog._log cimport (FENCE_WRITE, Log, log_fence, log_lock
                                            log_lock_left)
 from rmq_store.queues.consumequeue._batches cimport topic_batched
 from rmq_store.queues.consumequeue._queue cimport QueueTable, queues_find, queues_of_topic
-from rmq_store.replication._ha cimport (RMQ_HA_FAILED, RMQ_HA_FILE_END, RMQ_HA_LOST, RMQ_HA_NO_RECORD, RMQ_HA_NO_TOPIC,
-                                        RMQ_HA_PARTED, RMQ_HA_ROTTEN, rmq_ha_say)
+from rmq_store.replication._ha cimport (RMQ_HA_FAILED, RMQ_HA_FILE_END, RMQ_HA_LOST, RMQ_HA_NO_RECORD, RMQ_HA_PARTED,
+                                        RMQ_HA_ROTTEN, rmq_ha_say)
 
 cdef int64_t WAIT_FILE_NS = 100_000_000
 cdef int64_t AGAIN_MS = 500     # between two attempts to make a file
-cdef int64_t TOLD_MS = 20       # between two looks whether topics were copied
+cdef int64_t TOLD_MS = 5        # between two looks whether service.py has done it
 cdef int64_t SPARE = 64 << 10   # behind a record that is larger than the room there is
 
 
@@ -145,23 +146,26 @@ cdef int mirror_wait(Mirror *m) noexcept nogil:
 
 
 cdef inline bint _is_new(const Mirror *m, const RecordView *v) noexcept nogil:
-    # Only topics with batch queues have inner batches. Which they are config/topics.json says, not the log, and the first
-    # message decides for good what queues a topic has.
+    # Only topics with batch queues have inner batches. Which they are config/topics.json says, and the first message decides
+    # for good what queues a topic has. The copy of the master's file comes later, or without a topic that is deleted by then.
     cdef QueueTable *t = m.dispatcher.queues
     return ((v.sys_flag & FLAG_INNER_BATCH) != 0 and topic_batched(t, v.topic, v.topic_size) < 2 and v.queue_id >= 0
-            and queues_of_topic(t, v.topic, v.topic_size) == NULL and topic_fits(v.topic, v.topic_size))
+            and queues_of_topic(t, v.topic, v.topic_size) == NULL and topic_fits(v.topic, v.topic_size)
+            and v.topic_size < <int32_t> sizeof(m.topic))
 
 
 cdef int _ask(Mirror *m, const RecordView *v) noexcept nogil:
-    # For the master's topics, before the record is added: whoever opens this log later finds its entry. 0; -1: the connection
-    # ends.
+    # For the entry of its topic, before the record is added: whoever opens this log later finds it. 0; -1: the connection ends.
+    memcpy(m.topic, v.topic, v.topic_size)
+    m.topic[v.topic_size] = 0
     rmq_publish(&m.asked, m.asked + 1)
+    rmq_event_wake(&m.dispatcher.anew)
     mirror_tell(m)
     if mirror_wait(m) < 0:
+        rmq_publish(&m.told, m.asked)       # nobody waits for it any more
         return -1
-    if _is_new(m, v):
-        rmq_ha_say(&m.notes, RMQ_HA_NO_TOPIC, 0, v.physical_offset, 0, m.peer)
-        queues_find(m.dispatcher.queues, v.topic, v.topic_size, v.queue_id, True)       # and is asked for no more
+    if _is_new(m, v):           # it cannot be one: with queues of the usual type, it is asked for no more
+        queues_find(m.dispatcher.queues, v.topic, v.topic_size, v.queue_id, True)
     return 0
 
 

@@ -320,17 +320,24 @@ cdef class Slave:
         """Whether the logs agree, as far as both go, in the connection that there is: bool."""
         return self.mirror != NULL and rmq_load32(&self.mirror.compared) != 0
 
-    def asked(self):
-        """int: what proceed() has to be given, so that the slave goes on."""
-        return rmq_load(&self.mirror.asked) if self.mirror != NULL else 0
+    def topic(self):
+        """The topic whose entry the slave waits for: (what to give to proceed(), its name); None where it waits for none."""
+        cdef int64_t asked
+        cdef bytes name
+        if self.mirror == NULL:
+            return None
+        asked = rmq_load(&self.mirror.asked)
+        if not 1 <= rmq_load(&self.mirror.told) < asked:
+            return None
+        name = <bytes> self.mirror.topic
+        if rmq_load(&self.mirror.told) >= asked:        # the connection has ended meanwhile, and another may ask
+            return None
+        return asked, name.decode("utf-8", "surrogateescape")
 
     def proceed(self, int64_t asked):
-        """What was asked up to this number was done. bool: the slave waits for more. Callers take turns."""
-        if self.mirror == NULL:
-            return False
-        if asked > rmq_load(&self.mirror.told):
+        """What was asked up to this number was done. Callers take turns."""
+        if self.mirror != NULL and asked > rmq_load(&self.mirror.told):
             rmq_publish(&self.mirror.told, asked)
-        return rmq_load(&self.mirror.told) < rmq_load(&self.mirror.asked)
 
     def state(self):
         """dict: state, one of _STATES; master_offset, where the master's log ends as far as is

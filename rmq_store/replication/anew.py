@@ -9,6 +9,7 @@ A slave that dies in between meets the same record when it is opened again as a 
 import threading
 import time
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 from rmq_store.base.io.threads import start_thread
@@ -23,7 +24,9 @@ AGAIN_S = 1.0
 class QueuesAnew:
     """Of one open slave, which it holds weakly. The thread begins with it. Thread-safety: any."""
 
-    def __init__(self, store: Any) -> None:
+    def __init__(self, store: Any, make_topic: Callable[[], Callable[[], None] | None]) -> None:
+        """make_topic: leads to what is called when this thread was woken, or after a second: the slave may wait for it, too."""
+        self._make_topic = make_topic
         self._store, self._path = weakref.ref(store), store.path
         self._halts = Halts(store)
         self._ended = threading.Event()
@@ -47,8 +50,18 @@ class QueuesAnew:
 
     def _run(self) -> None:
         while not self._ended.is_set():
-            if self._halts.wait() and not self._ended.is_set() and not self._settle():
+            waits = self._halts.wait()
+            if not self._ended.is_set():
+                self._help()
+            if waits and not self._ended.is_set() and not self._settle():
                 self._ended.wait(AGAIN_S)
+
+    def _help(self) -> None:
+        try:
+            if (make_topic := self._make_topic()) is not None:
+                make_topic()
+        except Exception as error:      # as below
+            emit(Event.TASK_FAILED, task="making a topic with batch queues", path=self._path, error=str(error))
 
     def _settle(self) -> bool:
         store = self._store()

@@ -46,13 +46,13 @@ class Metadata:
     """Copies from `master` (HOST:PORT of its broker) every `interval_ms`, until stop(). Holds the store weakly. Any thread."""
 
     def __init__(self, store: Any, files: ControlFiles, master: str, interval_ms: int,
-                 ask: Callable[[], Callable[[bool], None]] = lambda: lambda copied: None,
-                 agrees: Callable[[], bool] = lambda: True, tls: "ssl.SSLContext | None" = None) -> None:
-        """ask: called before topics are asked for, in the thread of this object; what it returns is called when they were
-        copied (True), or with the round (False): messages of a topic that come before its entry would get queues of the usual
-        type. agrees: while it says no, nothing is copied: another master's topics and offsets would take the place of those of
-        this log. tls: None for a plain connection. Raises ValueError for an address that is none."""
-        self._ask, self._agrees = ask, agrees
+                 begin: Callable[[], object] = lambda: None, agrees: Callable[[], bool] = lambda: True,
+                 tls: "ssl.SSLContext | None" = None) -> None:
+        """begin: called once, in the thread of this object, when topics were copied or could not be: the messages of a topic
+        that come before its entry would get queues of the usual type. agrees: while it says no, nothing is copied: another
+        master's topics and offsets would take the place of those of this log. tls: None for a plain connection. Raises
+        ValueError for an address that is none."""
+        self._begin, self._agrees = begin, agrees
         version = 479 if store.options.compat == "5.x" else 409
         self.master = master
         self._store, self._path = weakref.ref(store), store.path
@@ -82,10 +82,6 @@ class Metadata:
         if threading.current_thread() is not self.thread:
             self.thread.join(JOIN_S)
 
-    def wake(self) -> None:
-        """A slave waits for topics: they are copied now. Any thread."""
-        self._wake.set()
-
     def _run(self) -> None:
         while not self._stopped:
             self._wake.clear()
@@ -96,9 +92,8 @@ class Metadata:
 
     def _round(self) -> bool:
         """False: the store is closed, or gone."""
-        told = self._ask()
         try:
-            self.copy(told)
+            self.copy()
         except StoreStateError:
             return False
         except (OSError, ValueError, RmqStoreError) as error:
@@ -115,14 +110,17 @@ class Metadata:
             self._failed, self._said_fine = "", True
         try:
             if self._agrees() and not self._stopped:
-                told(False)
+                self._begun()
         except Exception as error:      # the next round tries again
             emit(Event.METADATA_FAILED, path=self._path, peer=self.master, reason=repr(error))
         return True
 
-    def copy(self, told: Callable[[bool], None] = lambda copied: None) -> None:
-        """One round, in the thread that calls; told: called when topics are copied. Raises OSError, ValueError,
-        StoreClosed."""
+    def _begun(self) -> None:
+        self._begin()
+        self._begin = lambda: None
+
+    def copy(self) -> None:
+        """One round, in the thread that calls. Raises OSError, ValueError, StoreClosed."""
         now: tuple[tuple[int, Take], ...] = ((TOPICS, self._take_topics), (GROUPS, self._take_groups),
                                              (MODES, self._take_modes), (TIMER_METRICS, self._take_metrics))
         self._master_end()
@@ -130,7 +128,7 @@ class Metadata:
             if (body := self._asked(code)) is not None:
                 self._apply(take, body)
             if code == TOPICS:
-                told(True)
+                self._begun()
         if not self._held or self._master_end() < self._held_end:       # the latter: a master that lost the end of its log
             later: tuple[tuple[int, Take], ...] = ((OFFSETS, self._take_offsets), (DELAYS, self._take_delays),
                                                    (TIMER_CHECK, self._take_check))
@@ -164,7 +162,7 @@ class Metadata:
         missing here. Waits for it until the next round."""
         deadline = time.monotonic() + self._interval_s
         while self._opened().max_log_offset < self._held_end:
-            if time.monotonic() >= deadline or self._wake.is_set():     # the latter: the log itself waits for topics
+            if time.monotonic() >= deadline:
                 return False
             self._ended.wait(LOOK_S)
         return True

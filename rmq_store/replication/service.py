@@ -15,7 +15,7 @@ from rmq_store.base.io._lock import StoreLock
 from rmq_store.base.io.files import ControlFiles
 from rmq_store.config.load import Options
 from rmq_store.config.values import to_peer
-from rmq_store.errors import ConfigError, RmqStoreError, StoreClosed
+from rmq_store.errors import ConfigError, DurabilityError, RmqStoreError, StoreClosed, StoreStateError
 from rmq_store.events import Event, emit
 from rmq_store.fields import NamedTuple
 from rmq_store.replication._master import Master
@@ -40,7 +40,7 @@ QUIET_MAX = 256         # such slaves and reasons
 
 # The kinds of notes, as native/ha/rmq_ha.h counts them: the event, and the names of a and b.
 (_CAME, _WENT, _SILENT, _AHEAD, _BEHIND, _BAD, _FULL, _GONE, _UNREAD, _MUTE,
- _FOLLOWS, _LOST, _PARTED, _SHORT, _WRONG, _NO_RECORD, _ROTTEN, _FAILED, _SELF, _FILE_END, _NO_TOPIC) = range(21)
+ _FOLLOWS, _LOST, _PARTED, _SHORT, _WRONG, _NO_RECORD, _ROTTEN, _FAILED, _SELF, _FILE_END) = range(20)
 _REFUSALS = frozenset((_SILENT, _AHEAD, _BEHIND, _BAD, _FULL, _GONE, _UNREAD, _MUTE))
 
 
@@ -106,8 +106,6 @@ class Replication:
         self._begun = False                     # topics were copied before the first message, or could not be
         self._anew: QueuesAnew | None = None
         self._close_s = options.close_timeout_ms / 1000
-        self._asked = 0, 0.0                    # what the slave asks for, and since when
-        self._patience_s = options.ha_housekeeping_interval_ms / 1000   # with a broker that does not tell its topics
         self._refused: dict[tuple[int, int, str], float] = {}       # when the log said so
         self._unmarked: Mark | None = None      # what replica.json does not say yet
         self._failed = ""
@@ -122,7 +120,7 @@ class Replication:
                 self.master = Master(store, options)
             emit(Event.REPLICATION_LISTENS, path=store.path, address=self.master.address)
         if options.role == "slave":
-            self._anew = QueuesAnew(store)
+            self._anew = QueuesAnew(store, weakref.WeakMethod(self.make_topic))
             if not later:
                 self.follow(store, options, options.ha_master, options.ha_master_broker)
 
@@ -157,8 +155,8 @@ class Replication:
                 if self.metadata is not None:
                     self.metadata.stop()
                     self.metadata = None
-                ask = partial(self._ask_topics, weakref.ref(store), options)
-                self.metadata = Metadata(store, self._files, broker, options.ha_metadata_interval_ms, ask, self._agrees, tls)
+                begin = partial(self._follow, weakref.ref(store), options) if first else lambda: None
+                self.metadata = Metadata(store, self._files, broker, options.ha_metadata_interval_ms, begin, self._agrees, tls)
 
     def _write_mark(self) -> None:
         """Under the lock. Raises OSError."""
@@ -175,49 +173,57 @@ class Replication:
         except StoreClosed:
             return False
 
-    def _ask_topics(self, reference: "weakref.ref[StoreWait]", options: Options) -> Callable[[bool], None]:
-        """In the thread that copies topics, before it asks for them. What it returns is called when they were copied, or could
-        not be: the slave begins what follow() left to that thread, and goes on where it waits for topics. A topic that it met
-        after the question may be missing in the answer."""
-        slave = self.slave
-        asked = slave.asked() if slave is not None else 0
-
-        def told(copied: bool) -> None:
-            store = reference()
-            with self._following:
-                if not self._begun and store is not None and not self._stopped and self.slave is None:
-                    self._begin(store, options, self._unmarked is not None)
-                self._begun = True
-                same = self.slave is slave
-            self.tend(asked if copied and same else 0)
-
-        return told
-
-    def tend(self, copied: int = 0) -> None:
-        """Lets a slave go on whose log was compared, once its directory is marked and topics are copied; copied: what it had
-        asked for when those were asked for. Logs what happened."""
+    def _follow(self, reference: "weakref.ref[StoreWait]", options: Options) -> None:
+        """What follow() left to the thread that copies topics."""
+        store = reference()
         with self._following:
-            slave, metadata = self.slave, self.metadata
-            if slave is not None and slave.compared() and not self._stopped and (metadata is None or self._begun):
+            self._begun = True
+            if store is not None and not self._stopped and self.slave is None:
+                self._begin(store, options, self._unmarked is not None)
+        self.tend()
+
+    def make_topic(self) -> None:
+        """A slave has met an inner batch of a topic that it does not know, and waits: the topic gets an entry with batch
+        queues."""
+        store: Any = self._store()
+        with self._following:
+            slave = self.slave
+            if slave is None or store is None or self._stopped or (wanted := slave.topic()) is None:
+                return
+            asked, topic = wanted
+            try:
+                store.topic_table.set_queue_type(topic, "BatchCQ")
+            except StoreStateError:     # it closes
+                return
+            except (OSError, DurabilityError) as error:         # a full disk: the next call tries again
+                self._told(slave, error)
+                return
+            except (RmqStoreError, ValueError) as error:
+                emit(Event.BATCH_UNKNOWN, path=self._path, peer=slave.master, topic=topic, reason=str(error))
+            slave.proceed(asked)
+
+    def _told(self, slave: Slave, error: Exception) -> None:
+        """Once for each reason why a slave cannot go on."""
+        if str(error) != self._failed:
+            self._failed = str(error)
+            _failed(self._path, getattr(error, "errno", None) or errno.EIO, 0, 0, slave.master)
+
+    def tend(self) -> None:
+        """Lets a slave go on whose log was compared, once its directory is marked and topics are copied. Logs what happened."""
+        with self._following:
+            slave = self.slave
+            if slave is not None and slave.compared() and not self._stopped and (self.metadata is None or self._begun):
                 try:
                     self._write_mark()
-                    asked, now = slave.asked(), time.monotonic()
-                    if asked != self._asked[0]:
-                        self._asked = asked, now
-                    if metadata is None or now - self._asked[1] >= self._patience_s:
-                        copied = asked
-                    if slave.proceed(max(1, copied)) and metadata is not None:
-                        metadata.wake()
+                    slave.proceed(1)
                 except OSError as error:        # a full disk: the next call tries again
-                    if str(error) != self._failed:
-                        self._failed = str(error)
-                        _failed(self._path, error.errno or errno.EIO, 0, 0, slave.master)
+                    self._told(slave, error)
+        self.make_topic()
         self.say()
 
     def _begin(self, store: "StoreWait", options: Options, gate: bool) -> None:
         """Follows the master that is wanted. gate: adds nothing until `tend` lets it. Under the lock."""
         if self.slave is None:
-            self._asked = 0, 0.0
             self.slave = Slave(store, options.inferred({"ha_master": self._wanted}, "namesrv"),
                                self.master.address if self.master is not None else None, gate)
 
@@ -330,8 +336,8 @@ def _wrong(path: str, error: int, a: int, b: int, peer: str) -> None:
     reason = ("what it sends is no frame of RocketMQ's HA protocol: give the address on which the master listens for slaves "
               "(ha_listen; RocketMQ: haListenPort)" if no_frame else
               "it sent bytes for offset %(a)d, and the next ones here are for %(b)d; segment_size_bytes must be the same on "
-              "both sides" + ("" if b else "; if it is, this log has lost its messages: move the store away, and make the "
-                              "slave anew from a backup of the master"))
+              "both sides" + ("" if b else "; if it is, and this log had messages, they are gone: move the store away, and "
+                              "make the slave anew from a backup of the master"))
     _differs(reason)(path, error, a, b, peer)
 
 
@@ -345,8 +351,8 @@ def _ahead(path: str, error: int, a: int, b: int, peer: str) -> None:
     is_frame = 0 < a & 0xFFFFFF < a >> 32 < FRAME_MAX
     _refused("it sends requests of RocketMQ's clients, and slaves connect here: its ha_master_broker (--broker), or its name "
              "server, has to say the port of this master's broker" if is_frame else
-             "it has the log up to offset %(a)d, and this master's ends at %(b)d: one of the two has other messages; make the "
-             "slave anew from a backup of this master")(path, error, a, b, peer)
+             "it wants to compare from offset %(a)d on, and this master's log ends at %(b)d: one of the two has other "
+             "messages; make the slave anew from a backup of this master")(path, error, a, b, peer)
 
 
 def _failed(path: str, error: int, a: int, b: int, peer: str) -> None:
@@ -370,8 +376,9 @@ _SAY: dict[int, Callable[[str, int, int, int, str], None]] = {
     _MUTE: _refused("it had not said yet where it begins, and another connection needed its place"),
     _FOLLOWS: lambda path, error, a, b, peer: emit(Event.MASTER_FOLLOWED, path=path, peer=peer, offset=a),
     _LOST: _lost,
-    _PARTED: _differs("the logs part at offset %(a)d; this one ends at %(b)d, and nothing of it is cut: move this store away, "
-                      "and make the slave anew from a backup of the master (`rmqstore backup`, `rmqstore restore`)"),
+    _PARTED: _differs("the logs part at or before offset %(a)d; this one ends at %(b)d, and nothing of it is cut: move this "
+                      "store away, and make the slave anew from a backup of the master (`rmqstore backup`, `rmqstore "
+                      "restore`)"),
     _SHORT: _differs("the master's log ends at offset %(a)d, and this one at %(b)d, and nothing of it is cut: if it is a slave "
                      "itself, wait until it has caught up; else it is not this store's master, or it has lost messages, or was "
                      "promoted without those: move this store away, and make the slave anew from a backup of the master "
@@ -381,7 +388,6 @@ _SAY: dict[int, Callable[[str, int, int, int, str], None]] = {
                          "segment_size_bytes must be the same on both sides, and message_size_max_bytes no smaller here"),
     _ROTTEN: _differs("the checksum of the record that it sent for offset %(a)d is wrong; the slave asks for it again"),
     _FAILED: _failed,
-    _NO_TOPIC: lambda path, error, a, b, peer: emit(Event.BATCH_UNKNOWN, path=path, peer=peer, offset=a),
     _SELF: _differs("this is where the store listens for slaves itself (ha_listen; RocketMQ: haListenPort): give the address "
                     "of its master"),
     _FILE_END: _differs("a file of its log ends at offset %(a)d, and here one ends at %(b)d: segment_size_bytes (RocketMQ: "

@@ -1,8 +1,8 @@
 """A slave knows that a topic has batch queues before it adds the first message of it: the log does not say so, and the queues
 that a topic has at first it keeps for good."""
+import errno
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -59,75 +59,137 @@ def test_topics_that_are_made_while_a_slave_follows(tmp_path: Path, role: str, c
         assert p.put_inner_batch("B0", [b"c"]).queue_offsets == [20]
 
 
-def test_offsets_that_wait_for_the_log_do_not_hold_topics(tmp_path: Path) -> None:
-    """The slave has copied offsets for messages that wait for a topic."""
-    with leader(tmp_path / "m") as m, follower(tmp_path / "s", m, **NEVER) as s:
-        joined(m.store)
-        copied(s)
-        metadata = s._replication.metadata
-        ask = metadata._client.ask
-        made = False
-
-        def asked(code: int, *more: object) -> object:
-            nonlocal made
-            found = ask(code, *more)
-            if code == 201 and not made:        # topics were asked for, offsets not yet
-                made = True
-                m.store.topic_table.set_queue_type("B", "BatchCQ")
-                m.store.put_inner_batch("B", [b"a", b"b"])
-                m.store.offsets.commit("G", "B", 0, 2)
-            return found
-
-        metadata._client.ask = asked
-        metadata.wake()
-        until(lambda: m.store.max_log_offset > 0, 20_000)
-        caught_up(s, m.store)
-        assert bodies(s, "B") == [b"a", b"b"]
-        until(lambda: s.offsets.query("G", "B", 0) == 2, 20_000)
-
-
 def test_the_entry_is_in_its_file_first(tmp_path: Path) -> None:
-    """A usual copy brings the entry, and the first message comes before the file is written: whoever kills the slave then finds
-    a log and queues that fit the file."""
+    """Whoever kills the slave meanwhile finds a log and queues that fit the file."""
     with leader(tmp_path / "m") as m, follower(tmp_path / "s", m, **NEVER) as s:
         joined(m.store)
         fill(m.store, 20)
         caught_up(s, m.store)
         copied(s)
         end, save = s.max_log_offset, s.topic_table._file.save
-        asked: list[int] = []
+        ends: list[int] = []
 
         def saved(*content: object) -> None:
-            if not asked:
-                m.store.put_inner_batch("B", [b"a", b"b"])
-                until(lambda: s._replication.slave.asked() == 2, 20_000)
-                asked.append(s.max_log_offset)
+            ends.append(s.max_log_offset)
             save(*content)
 
-        m.store.topic_table.set_queue_type("B", "BatchCQ")
         s.topic_table._file.save = saved
-        s._replication.metadata.wake()
-        until(lambda: asked, 30_000)
+        m.store.topic_table.set_queue_type("B", "BatchCQ")
+        m.store.put_inner_batch("B", [b"a", b"b"])
         caught_up(s, m.store)
-        assert asked == [end] and bodies(s, "B") == [b"a", b"b"]
+        assert set(ends) == {end} and bodies(s, "B") == [b"a", b"b"]
 
 
-def test_another_slave_does_not_go_on_with_the_time_of_the_one_before(tmp_path: Path) -> None:
-    """The name server says another master, and this one again."""
-    with leader(tmp_path / "m") as m, follower(tmp_path / "s", m, ha_housekeeping_interval_ms=3000, **NEVER) as s:
+def test_a_usual_copy_brings_the_entry_meanwhile(tmp_path: Path) -> None:
+    """The first message comes while the file is being written for that copy."""
+    with leader(tmp_path / "m") as m, follower(tmp_path / "s", m, **NEVER) as s:
+        joined(m.store)
+        fill(m.store, 20)
+        caught_up(s, m.store)
+        copied(s)
+        end, save = s.max_log_offset, s.topic_table._file.save
+        ends: list[int] = []
+
+        def saved(*content: object) -> None:
+            if not ends:
+                m.store.put_inner_batch("B", [b"a", b"b"])
+                until(lambda: s._replication.slave.topic() is not None, 20_000)
+                ends.append(s.max_log_offset)
+            save(*content)
+
+        s.topic_table._file.save = saved
+        m.store.topic_table.set_queue_type("B", "BatchCQ")
+        s._replication.metadata._wake.set()
+        until(lambda: ends, 30_000)
+        caught_up(s, m.store)
+        assert set(ends) == {end} and bodies(s, "B") == [b"a", b"b"]
+        copied(s)
+        assert s.topic_table.get("B") == m.store.topic_table.get("B")
+
+
+def test_a_copy_that_was_asked_for_before(tmp_path: Path) -> None:
+    """Its answer does not name the topic yet, and does not take the entry away."""
+    with leader(tmp_path / "m") as m, follower(tmp_path / "s", m, **NEVER) as s:
         joined(m.store)
         copied(s)
-        replication = s._replication
-        replication._asked = 2, 0.0             # of a slave that asked long ago
-        address, broker = m.store.replication().address, m.address
-        replication.follow(s, s.options, "127.0.0.1:1", broker)
-        replication.follow(s, s.options, address, broker)
-        assert replication._asked[0] < 2
+        metadata, ask = s._replication.metadata, s._replication.metadata._client.ask
+
+        def asked(code: int, *more: object) -> object:
+            found = ask(code, *more)
+            if code == 21 and m.store.max_log_offset == 0:
+                m.store.topic_table.set_queue_type("B", "BatchCQ")
+                m.store.put_inner_batch("B", [b"a", b"b"])
+                until(lambda: s.topic_table.get("B") is not None, 20_000)
+            return found
+
+        metadata._client.ask = asked
+        m.store.topic_table.set("Other", readQueueNums=2)
+        metadata._wake.set()
+        until(lambda: s.topic_table.get("B") is not None and s.topic_table.get("Other") is not None, 20_000)
+        assert s.topic_table.get("B")["attributes"]["queue.type"] == "BatchCQ"
+        caught_up(s, m.store)
+        assert bodies(s, "B") == [b"a", b"b"]
 
 
-def test_a_slave_that_nobody_told_the_broker(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("broker", ["", "127.0.0.1:1"])
+def test_a_slave_that_cannot_ask(tmp_path: Path, broker: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Nobody told it the master's broker, or that does not answer."""
+    with leader(tmp_path / "m") as m, follower(tmp_path / "s", m, ha_master_broker=broker or None) as s:
+        joined(m.store)
+        m.store.topic_table.set_queue_type("B", "BatchCQ")
+        for i in range(50):
+            m.store.put_inner_batch("B", [b"a", b"b"], queue_id=i % 4)
+        fill(m.store, 20)
+        caught_up(s, m.store)
+        same_log(m.store, s)
+        assert bodies(s, "B") == bodies(m.store, "B") and len(bodies(s, "B")) == 100
+    assert said(caplog) == 0
+    promote(tmp_path / "s", **SMALL)
+    with MessageStore.open(tmp_path / "s", **SMALL) as p:
+        assert p.put_inner_batch("B", [b"c"]).queue_offsets == [26]
+
+
+@pytest.mark.parametrize("follows", [True, False])
+def test_the_master_deletes_the_topic_before_the_slave_has_it(tmp_path: Path, follows: bool,
+                                                              caplog: pytest.LogCaptureFixture) -> None:
+    """And makes it again: its broker does not name the topic while its first message is on its way."""
+    with leader(tmp_path / "m") as m:
+        if not follows:
+            with follower(tmp_path / "s", m) as s:
+                joined(m.store)
+                fill(m.store, 20)
+                caught_up(s, m.store)
+        held = follower(tmp_path / "s", m) if follows else None
+        try:
+            if held is not None:
+                joined(m.store)
+            m.store.topic_table.set_queue_type("B", "BatchCQ")
+            m.store.put_inner_batch("B", [b"a", b"b"])
+            m.store.wait_dispatched(30)
+            m.store.delete_topics("B")
+            s = held or follower(tmp_path / "s", m)
+            held = s
+            caught_up(s, m.store)
+            copied(s)
+            m.store.topic_table.set_queue_type("B", "BatchCQ")
+            m.store.put_inner_batch("B", [b"c", b"d"])
+            m.store.put_inner_batch("B", [b"e"])
+            caught_up(s, m.store)
+            assert bodies(m.store, "B") == bodies(s, "B") == [b"c", b"d", b"e"]
+        finally:
+            if held is not None:
+                held.close()
+    assert said(caplog) == 0
+    promote(tmp_path / "s", **SMALL)
+    with MessageStore.open(tmp_path / "s", **SMALL) as p:
+        p.topic_table.set_queue_type("B", "BatchCQ")
+        assert p.put_inner_batch("B", [b"f"]).queue_offsets == [3]
+
+
+def test_a_store_that_has_no_batch_queues(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """It has the log, and says once that it cannot read these."""
-    with leader(tmp_path / "m") as m, follower(tmp_path / "s", m, ha_master_broker=None) as s:
+    with leader(tmp_path / "m") as m, follower(tmp_path / "s", m, ha_master_broker=None, compat="4.9",
+                                                    timer_wheel_enable=False) as s:
         joined(m.store)
         m.store.topic_table.set_queue_type("B", "BatchCQ")
         for i in range(50):
@@ -136,26 +198,31 @@ def test_a_slave_that_nobody_told_the_broker(tmp_path: Path, caplog: pytest.LogC
         caught_up(s, m.store)
         same_log(m.store, s)
         until(lambda: said(caplog) == 1, 20_000)
-        assert "give the address of the master's broker (ha_master_broker, --broker)" in caplog.text
+        assert "cannot read the inner batches of topic B" in caplog.text
 
 
-def test_a_broker_that_does_not_answer(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """The slave waits as long as for a silent master, and then keeps the log rather than the queues."""
-    with leader(tmp_path / "m") as m, socket.create_server(("127.0.0.1", 0)) as refuses:
-        address = f"127.0.0.1:{refuses.getsockname()[1]}"
-        refuses.close()
-        with follower(tmp_path / "s", m, ha_master_broker=address, ha_housekeeping_interval_ms=1000) as s:
-            joined(m.store)
-            m.store.topic_table.set_queue_type("B", "BatchCQ")
-            m.store.put_inner_batch("B", [b"a", b"b"])
-            fill(m.store, 20)
-            caught_up(s, m.store)
-            same_log(m.store, s)
-            until(lambda: said(caplog) == 1, 20_000)
+def test_a_full_disk(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The entry cannot be written: the slave waits until it can, and says why."""
+    with leader(tmp_path / "m") as m, follower(tmp_path / "s", m, **NEVER) as s:
+        joined(m.store)
+        copied(s)
+        save = s.topic_table._file.save
+
+        def full(*content: object) -> None:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        s.topic_table._file.save = full
+        m.store.topic_table.set_queue_type("B", "BatchCQ")
+        m.store.put_inner_batch("B", [b"a", b"b"])
+        until(lambda: os.strerror(errno.ENOSPC) in caplog.text, 20_000)
+        assert s.max_log_offset == 0
+        s.topic_table._file.save = save
+        caught_up(s, m.store)
+        assert bodies(s, "B") == [b"a", b"b"]
 
 
-def test_its_master_goes_while_it_waits(tmp_path: Path) -> None:
-    """What came behind the last topics that were copied is not added, and comes again with the next connection."""
+def test_its_master_goes_while_it_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What came behind is not added, and comes again with the next connection."""
     with leader(tmp_path / "m") as m:
         ends = m.address, m.store.replication().address
         with follower(tmp_path / "s", m, ha_housekeeping_interval_ms=600_000, **NEVER) as s:
@@ -163,23 +230,22 @@ def test_its_master_goes_while_it_waits(tmp_path: Path) -> None:
             fill(m.store, 20)
             caught_up(s, m.store)
             copied(s)
-            end = s.max_log_offset
-            s._replication.metadata._client.ask = refused
-            m.store.topic_table.set_queue_type("B", "BatchCQ")
-            m.store.put_inner_batch("B", [b"a", b"b"])
-            slave = s._replication.slave
-            until(lambda: slave.asked() == 2, 20_000)
-            m.close()
-            until(lambda: s.replication().state == "waits", 20_000)
-            assert s.max_log_offset == end
-            del s._replication.metadata._client.ask
+            end, slave = s.max_log_offset, s._replication.slave
+            with monkeypatch.context() as patch:
+                patch.setattr(s.topic_table, "set_queue_type", refused)
+                m.store.topic_table.set_queue_type("B", "BatchCQ")
+                m.store.put_inner_batch("B", [b"a", b"b"])
+                until(lambda: slave.topic() is not None, 20_000)
+                m.close()
+                until(lambda: s.replication().state == "waits", 20_000)
+                assert s.max_log_offset == end and slave.topic() is None
             with leader(tmp_path / "m", listen=ends[0], ha_listen=ends[1]) as again:
                 caught_up(s, again.store)
                 assert bodies(s, "B") == [b"a", b"b"]
 
 
-def refused(code: int, *more: object) -> object:
-    raise OSError("nobody is there")
+def refused(*arguments: object) -> object:
+    raise OSError(errno.EAGAIN, "not now")
 
 
 FOLLOW = """

@@ -32,8 +32,8 @@ def test_master_does_not_repeat_itself(tmp_path: Path, caplog: pytest.LogCapture
             with connected(m) as peer:
                 peer.report(offset)
                 assert peer.closed_by_peer()
-        until(lambda: f"it has the log up to offset {1 << 41}" in caplog.text)
-        assert caplog.text.count(f"it has the log up to offset {1 << 40}") == 1
+        until(lambda: f"it wants to compare from offset {1 << 41}" in caplog.text)
+        assert caplog.text.count(f"it wants to compare from offset {1 << 40}") == 1
 
 
 def test_master_with_a_slave_that_sends_byte_by_byte(tmp_path: Path) -> None:

@@ -106,7 +106,7 @@ def test_a_master_that_came_back_empty(tmp_path: Path, caplog: pytest.LogCapture
     with Broker.open(tmp_path / "empty", listen=addresses[0], brokerRole="ASYNC_MASTER", ha_listen=addresses[1], **SMALL) as m:
         m.store.offsets.commit("G", "T0", 0, 1)
         with follower(tmp_path / "s", m) as s:
-            until(lambda: "it has the log up to" in caplog.text, 20_000)
+            until(lambda: "it wants to compare from" in caplog.text, 20_000)
             with pytest.raises(OSError, match="nothing of it is taken over"):
                 s._replication.metadata.copy()
             assert s.topic_table.get("Kept")["readQueueNums"] == 3 and s.offsets.query("G", "T0", 0) == 5

@@ -15,6 +15,7 @@ cdef struct Anew:
     Queue *queue
     int64_t at                  # log offset of the record that is its first one
     int64_t next                # queue offset where the queue would have continued
+    int64_t behind              # queue offset behind that record
     bint confirmed              # its next record was seen, too
 
 # Until dispatch waits, or anew_release: a control thread, without the GIL. True if it waits.

@@ -375,13 +375,19 @@ class TopicTable(_Table):
             self._tell_type(name, "drop")
         return super().remove(name)
 
+    def _take_over(self, entries: dict[str, dict[str, Any]], version: dict[str, Any]) -> None:
+        """A topic with batch queues that the master does not name, as it was deleted there, or came since the master was asked,
+        keeps its entry: the log here may have messages of it."""
+        kept = {name: entry for name, entry in self._entries.items() if name not in entries and queue_type(entry) == "BatchCQ"}
+        super()._take_over(entries | kept, version)
+
     def _fitting(self, entries: dict[str, dict[str, Any]]) -> tuple[dict[str, dict[str, Any]], Callable[[bool], None]]:
         """A store whose topics.json says that a topic has batch queues, and which has others of it, cannot be opened: such an
         entry comes without its type, and the log tells of it."""
         taken, found = [], dict(entries)
         for name in {*entries, *self.names()}:
             before, now = queue_type(self.get(name)), queue_type(entries.get(name))
-            if before == now or "BatchCQ" not in (before, now):
+            if before == now or "BatchCQ" not in (before, now) or name not in entries:
                 continue
             try:
                 self._tell_type(name, "take" if now == "BatchCQ" else "drop")
@@ -396,8 +402,11 @@ class TopicTable(_Table):
 
         def done(written: bool) -> None:
             for name in taken:
-                with suppress(ArgumentIllegal):     # it has messages by now: the next copy brings the entry again
-                    self._tell_type(name, "open" if written else "drop")
+                if written:
+                    self._tell_type(name, "open")
+                elif queue_type(self.get(name)) != "BatchCQ":       # else another call made it so meanwhile
+                    with suppress(ArgumentIllegal):
+                        self._tell_type(name, "drop")
 
         return found, done
 
