@@ -4,11 +4,10 @@ from libc.stdint cimport int32_t, int64_t
 from rmq_store.base.io._sync cimport (EIO, rmq_event_ticket, rmq_event_wait, rmq_event_wake, rmq_load, rmq_mutex_lock,
                                       rmq_mutex_unlock, rmq_publish)
 from rmq_store.base.segment._file cimport LogFile, log_file_release, row_find
-from rmq_store.codec._inner cimport inner_of
-from rmq_store.codec._layout cimport FLAG_INNER_BATCH, FLAG_TRANSACTION, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
+from rmq_store.codec._layout cimport FLAG_TRANSACTION, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from rmq_store.codec._light cimport Light, light_next, light_topic, lights_of
 from rmq_store.codec._record cimport (RECORD_OK, PropertyView, RecordView, properties_scan, record_parse)
-from rmq_store.log.dispatch._dispatch cimport Dispatcher, dispatch_limit
+from rmq_store.log.dispatch._dispatch cimport Dispatcher, dispatch_behind, dispatch_limit
 from rmq_store.queues.consumequeue._queue cimport Queue, queue_begins_anew, queue_next, queues_find
 
 cdef int64_t LOOK_BYTES = 16 << 20
@@ -22,8 +21,8 @@ cdef bint anew_wait(Dispatcher *d, int64_t timeout_ns) noexcept nogil:
 
 
 cdef void _note(Dispatcher *d, Anew *found, int *count, const char *topic, int32_t size, int32_t queue_id, int64_t at,
-                int64_t cq_offset, int64_t count_of) noexcept nogil:
-    # One record of one queue, with count_of messages.
+                int64_t cq_offset, const RecordView *v) noexcept nogil:
+    # One record of one queue; v NULL: of a light queue, where it is one message.
     cdef Queue *q = queues_find(d.queues, topic, size, queue_id, False)
     cdef int i
     if q == NULL:
@@ -35,7 +34,7 @@ cdef void _note(Dispatcher *d, Anew *found, int *count, const char *topic, int32
             found[i].confirmed = True
             return
     if count[0] < ANEW_MAX and cq_offset < queue_next(q) and queue_begins_anew(q, at, cq_offset):
-        found[count[0]] = Anew(q, at, queue_next(q), cq_offset + count_of, False)
+        found[count[0]] = Anew(q, at, queue_next(q), dispatch_behind(q, v) if v != NULL else cq_offset + 1, False)
         count[0] += 1
 
 
@@ -45,13 +44,12 @@ cdef void _notes(Dispatcher *d, Anew *found, int *count, const RecordView *v) no
     cdef int kind = v.sys_flag & FLAG_TRANSACTION
     if kind == TRANSACTION_PREPARED or kind == TRANSACTION_ROLLBACK:
         return
-    _note(d, found, count, v.topic, v.topic_size, v.queue_id, v.physical_offset, v.queue_offset,
-          max(inner_of(v).count, 1) if v.sys_flag & FLAG_INNER_BATCH else 1)
+    _note(d, found, count, v.topic, v.topic_size, v.queue_id, v.physical_offset, v.queue_offset, v)
     if d.light and light_topic(v.topic, v.topic_size):
         properties_scan(v.properties, v.properties_size, &p)
         light = lights_of(&p)
         while light_next(&light):
-            _note(d, found, count, light.name, light.size, 0, v.physical_offset, light.queue_offset, 1)
+            _note(d, found, count, light.name, light.size, 0, v.physical_offset, light.queue_offset, NULL)
 
 
 cdef int _walk(Dispatcher *d, Anew *found, int *count) noexcept nogil:

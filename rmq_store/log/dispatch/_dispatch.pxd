@@ -5,6 +5,7 @@ from libc.stdint cimport int32_t, int64_t
 from rmq_store.base.histogram._histogram cimport rmq_histogram
 from rmq_store.base.io._sync cimport pthread_t, rmq_event, rmq_mutex
 from rmq_store.base.segment._file cimport LogFile
+from rmq_store.codec._record cimport RecordView
 from rmq_store.filter._bitmap cimport BIT_MAP_SIZE_MAX, FilterSet
 from rmq_store.log.commitlog._log cimport Log
 from rmq_store.queues.consumequeue._queue cimport Queue, QueueTable
@@ -53,6 +54,7 @@ cdef struct Dispatcher:
 cdef Dispatcher *dispatcher_new(Log *log, QueueTable *queues, Index *index) noexcept nogil
 cdef void dispatcher_free(Dispatcher *d) noexcept nogil
 cdef int64_t dispatch_limit(Dispatcher *d) noexcept nogil       # how far records may be dispatched now
+cdef int64_t dispatch_behind(const Queue *q, const RecordView *v) noexcept nogil    # the queue offset behind the record
 # Dispatches from log.dispatched to `limit` in rounds; 0, ANEW, or -errno of the queue or index files. One dispatcher at a time.
 cdef int dispatch_to(Dispatcher *d, int64_t limit) noexcept nogil
 # Before the first put: the queue offsets of the records in [log.dispatched, end), which are not dispatched yet, are taken.

@@ -137,8 +137,7 @@ cdef void _batch(Dispatcher *d, const Queue *q, const RecordView *v) noexcept no
                      inner.count)
 
 
-cdef int64_t _behind(const Queue *q, const RecordView *v) noexcept nogil:
-    # The queue offset behind the record's.
+cdef int64_t dispatch_behind(const Queue *q, const RecordView *v) noexcept nogil:
     cdef Inner inner
     if not queue_batched(q):
         return v.queue_offset + 1
@@ -298,7 +297,7 @@ cdef int dispatch_reserve(Dispatcher *d, int64_t end) noexcept nogil:
             q = _queue(d, &v, &illegal)
             if (q != NULL and v.physical_offset >= q.removed_below and q.next_offset <= v.queue_offset
                     and queues_have_place(d.queues, v.queue_offset, v.physical_offset)):
-                q.next_offset = _behind(q, &v)
+                q.next_offset = dispatch_behind(q, &v)
             elif q == NULL and not illegal:
                 rc = -ENOMEM
             if rc >= 0 and d.light and light_topic(v.topic, v.topic_size):
