@@ -6,12 +6,13 @@ import signal
 import subprocess
 import sys
 import threading
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
 
-from rmq_store import MessageStore, promote
+from rmq_store import Broker, MessageStore, promote
 from rmq_store.events import Event
 from rmq_store.status import PutStatus
 from tests.replication.pairs import SMALL, caught_up, fill, joined, same_log
@@ -19,6 +20,17 @@ from tests.replication.test_metadata import copied, follower, leader
 from tests.soon import until
 
 NEVER = {"ha_metadata_interval_ms": 3_600_000}
+
+
+@contextmanager
+def settled(tmp_path: Path) -> Iterator[tuple[Broker, MessageStore]]:
+    """A master, and a slave that has copied all there is, and copies no topics by itself."""
+    with leader(tmp_path / "m") as m, follower(tmp_path / "s", m, **NEVER) as s:
+        joined(m.store)
+        fill(m.store, 20)
+        caught_up(s, m.store)
+        copied(s)
+        yield m, s
 
 
 def bodies(store: MessageStore, topic: str) -> list[bytes]:
@@ -61,11 +73,7 @@ def test_topics_that_are_made_while_a_slave_follows(tmp_path: Path, role: str, c
 
 def test_the_entry_is_in_its_file_first(tmp_path: Path) -> None:
     """Whoever kills the slave meanwhile finds a log and queues that fit the file."""
-    with leader(tmp_path / "m") as m, follower(tmp_path / "s", m, **NEVER) as s:
-        joined(m.store)
-        fill(m.store, 20)
-        caught_up(s, m.store)
-        copied(s)
+    with settled(tmp_path) as (m, s):
         end, save = s.max_log_offset, s.topic_table._file.save
         ends: list[int] = []
 
@@ -82,11 +90,7 @@ def test_the_entry_is_in_its_file_first(tmp_path: Path) -> None:
 
 def test_a_usual_copy_brings_the_entry_meanwhile(tmp_path: Path) -> None:
     """The first message comes while the file is being written for that copy."""
-    with leader(tmp_path / "m") as m, follower(tmp_path / "s", m, **NEVER) as s:
-        joined(m.store)
-        fill(m.store, 20)
-        caught_up(s, m.store)
-        copied(s)
+    with settled(tmp_path) as (m, s):
         end, save = s.max_log_offset, s.topic_table._file.save
         ends: list[int] = []
 
