@@ -33,6 +33,7 @@ cdef class StoreCore:
     cdef IoTable io_owner
     cdef const rmq_io *io
     cdef FileRow *row
+    cdef set withdrawn                  # log offsets of files that the row has given up and the disk may still have; None: none
     cdef Pool *pool
     cdef Allocator *alloc
     cdef Log *log

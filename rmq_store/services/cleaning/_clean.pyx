@@ -85,6 +85,7 @@ cdef class Withdrawn:
     cdef readonly str path
     cdef readonly int64_t since_ns          # monotonic
     cdef int error                          # of the directory's sync, after which nothing more may be deleted
+    cdef set names                          # the store's `withdrawn`
 
     def __dealloc__(self):
         log_file_release(self.file)
@@ -124,6 +125,8 @@ cdef class Withdrawn:
             log_file_release(f)
         self.file = NULL
         self.error = rc
+        if rc >= 0:
+            self.names.discard(self.start)
         _check(rc, directory)
 
 
@@ -181,14 +184,24 @@ def withdraw(StoreCore store not None, int64_t start):
     store._enter()
     if row_start(store.row) != start or start + store.row.file_size > _limit(store):
         raise ValueError(f"the commit-log file at {start} is not the oldest one, or in use")
+    w.io = store.io_owner
+    w.start = start
+    if store.withdrawn is None:
+        store.withdrawn = set()
+    w.names = store.withdrawn
+    w.names.add(start)          # before it leaves the row (begins_on_disk)
     f = row_shift(store.row)
     w.file = f
-    w.io = store.io_owner
-    w.start = f.start
     w.size = f.size
     w.path = os.fsdecode(f.path)
     w.since_ns = f.io.mono_ns(f.io.ctx)
     return w
+
+
+def begins_on_disk(StoreCore store not None):
+    """Where the log begins for whoever opens it next: a file that was withdrawn counts until its name is gone for good: int."""
+    cdef int64_t start = max(row_start(store.row), 0)       # first: a file that leaves the row was noted before
+    return min(start, *store.withdrawn) if store.withdrawn else start
 
 
 def sync_queues(StoreCore store not None):

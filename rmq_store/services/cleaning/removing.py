@@ -144,13 +144,13 @@ def _remove(store: StoreWait, consuming: Consuming, files: ControlFiles,
     going = {(topic, queue_id): end for _, topic, queue_id, end in rows if topic not in consumed}
     _begin_at_zero(consuming, going)
     file = ConfigFile(files, store.path, FILE)
-    known = _known(store, file)
-    _save(file, known | {key: end for key, end in going.items() if end > store.min_log_offset})
+    known, begins = _known(store, file), _clean.begins_on_disk(store)
+    _save(file, known | {key: end for key, end in going.items() if end > begins})
     for number, topic, queue_id, end in rows:
         gone = (topic, queue_id) in going and _clean.remove_queue(store, number, end)
         (done.removed if gone else done.kept).append((topic, queue_id))
     if done.kept:
-        _save(file, known | {key: end for key, end in going.items() if key in done.removed and end > store.min_log_offset})
+        _save(file, known | {key: end for key, end in going.items() if key in done.removed and end > begins})
     return done
 
 
@@ -165,8 +165,9 @@ def _begin_at_zero(consuming: Consuming, queues: Collection[tuple[str, int]]) ->
 
 
 def _known(store: StoreWait, file: ConfigFile) -> dict[tuple[str, int], int]:
-    """What counts still: the log has records below it."""
-    return {key: end for key, end in (file.load(_take) or {}).items() if end > store.min_log_offset}
+    """What counts still: the log has records below it, or would have them if it were opened again now."""
+    begins = _clean.begins_on_disk(store)
+    return {key: end for key, end in (file.load(_take) or {}).items() if end > begins}
 
 
 def _save(file: ConfigFile, known: dict[tuple[str, int], int]) -> None:
