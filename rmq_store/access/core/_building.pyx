@@ -125,7 +125,9 @@ def _take_pool(StoreCore store not None, options):
 def add_file(StoreCore store not None, int64_t start, bint gaps):
     """Opens one existing commit-log file; ascending. gaps: files may be missing before it (leave_out)."""
     cdef int error = 0
-    cdef LogFile *f = row_open(store.row, start, &error)
+    cdef LogFile *f
+    with nogil:
+        f = row_open(store.row, start, &error)
     if f == NULL:
         raise OSError(-error, os.strerror(-error), f"{os.fsdecode(store.row.dir)}/{start:020d}")
     if gaps and store.row.count > 0:

@@ -22,7 +22,7 @@ from rmq_store.codec._record cimport (RECORD_BLANK, RECORD_OK, RecordStatus, Rec
 from rmq_store.log.commitlog._log cimport Log
 from rmq_store.log.dispatch._dispatch cimport Dispatcher
 from rmq_store.queues.consumequeue._batches cimport queue_batched
-from rmq_store.queues.consumequeue._follow cimport queue_expect, queue_that_is, queues_read_on, queues_show
+from rmq_store.queues.consumequeue._follow cimport LED, queue_expect, queue_that_is, queues_read_on, queues_show
 from rmq_store.queues.consumequeue._queue cimport Queue
 
 cdef enum:
@@ -123,7 +123,7 @@ cdef int _leads(void *dispatcher, const Queue *q, int64_t index, int64_t physica
     cdef int error = 0
     cdef bint found
     if physical < row_start(d.log.row):
-        return 1                    # deleted meanwhile
+        return LED
     f = row_find(d.log.row, physical, &error)
     if f == NULL:
         return error

@@ -12,7 +12,8 @@ from rmq_store.codec._inner cimport (BATCH_UNIT_SIZE, batch_base, batch_bytes, b
 from rmq_store.codec._layout cimport UNIT_FILLER, UNIT_SIZE
 from rmq_store.codec._unit cimport unit_put
 from rmq_store.queues.consumequeue._descriptors cimport UnitFiles
-from rmq_store.queues.consumequeue._files cimport files_cut, files_drop_first, files_next_data, files_pass_gone, files_read
+from rmq_store.queues.consumequeue._files cimport (files_cut, files_drop_first, files_next_data, files_pass_gone,
+                                                   files_read, files_there)
 from rmq_store.queues.consumequeue._state cimport QueueState, TableState, links_of, marks_of, state_of
 from rmq_store.queues.consumequeue._structs cimport Queue, QueueTable
 from rmq_store.queues.consumequeue._table cimport table_batched, table_of_topic, table_set_batched
@@ -143,6 +144,8 @@ cdef int64_t queue_read_batches(QueueTable *table, Queue *q, int64_t from_offset
         if got == -ENOENT and t.cache.following:
             files_pass_gone(t.cache, f)
         if first == rmq_load(&f.first) and removed == rmq_load(&q.removed_below):
+            if got == -ENOENT and t.cache.following and files_there(t.cache, f, first) == 0:
+                return _there(t, s, from_offset, first, out, 0)         # nothing is left that the follower knows of
             if got == -ENOENT and rmq_load(&q.max_offset) <= from_offset:
                 return 0            # truncated or destroyed meanwhile
             return got if got < 0 else 0

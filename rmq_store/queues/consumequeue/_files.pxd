@@ -32,6 +32,8 @@ cdef int files_add(UnitFiles *f, int64_t start) noexcept nogil          # an exi
 cdef int64_t files_read(FileCache *c, UnitFiles *f, void *to, int64_t n, int64_t offset) noexcept nogil
 # Following: files that the writer has deleted, oldest first, are passed over, unless all are gone.
 cdef void files_pass_gone(FileCache *c, UnitFiles *f) noexcept nogil
+# Whether the file that begins there is there, by its name: an open descriptor may be of a deleted one. 1, 0 or -errno.
+cdef int files_there(FileCache *c, UnitFiles *f, int64_t start) noexcept nogil
 # The writer, another process, has deleted the files that begin before `to`: the queue begins there.
 cdef void files_passed(FileCache *c, UnitFiles *f, int64_t to) noexcept nogil
 # Where the file that holds `offset` may have data, at or beyond it; the file's end where only a hole follows.

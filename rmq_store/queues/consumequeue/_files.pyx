@@ -82,15 +82,21 @@ cdef int64_t files_read(FileCache *c, UnitFiles *f, void *to, int64_t n, int64_t
 
 cdef void files_pass_gone(FileCache *c, UnitFiles *f) noexcept nogil:
     cdef int64_t start = rmq_load(&f.first)
-    cdef int i = -ENOENT
-    while start < rmq_load(&f.end):
-        i = descriptor_acquire(c, f, start)
-        if i != -ENOENT:
-            break
+    while start < rmq_load(&f.end) and files_there(c, f, start) == 0:
         start += f.file_size
-    if i >= 0:
-        descriptor_release(c, i)
+    if start < rmq_load(&f.end):
         files_passed(c, f, start)
+
+
+cdef int files_there(FileCache *c, UnitFiles *f, int64_t start) noexcept nogil:
+    # By its name: an open descriptor may be of a deleted file.
+    cdef int i
+    descriptor_forget(c, f, start)
+    i = descriptor_acquire(c, f, start)
+    if i < 0:
+        return 0 if i == -ENOENT else i
+    descriptor_release(c, i)
+    return 1
 
 
 cdef void files_passed(FileCache *c, UnitFiles *f, int64_t to) noexcept nogil:

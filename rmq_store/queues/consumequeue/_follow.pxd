@@ -4,7 +4,12 @@ from libc.stdint cimport int32_t, int64_t
 
 from rmq_store.queues.consumequeue._structs cimport Queue, QueueTable
 
-# Whether the record that an entry leads to is there, whole, and has its entry at that queue offset. 1, 0 or -errno.
+cdef enum:
+    LEADS = 1
+    LED = 2
+
+# LEADS: the record that an entry leads to is there, whole, and has its entry at that queue offset. LED: it was deleted with its
+# file of the log. 0: neither; -errno.
 ctypedef int (*EntryLeads)(void *ctx, const Queue *q, int64_t index, int64_t physical, int32_t size) noexcept nogil
 
 # The queue of a record that the log has; make: one that is not known yet becomes known if its file for that queue offset is

@@ -19,7 +19,7 @@ from rmq_store.queues.consumequeue._arrivals cimport hubs_note, hubs_signal
 from rmq_store.queues.consumequeue._batches cimport queue_batched, topic_set_batched
 from rmq_store.queues.consumequeue._descriptors cimport (FILES_PATH_SIZE, UnitFiles, descriptor_acquire, descriptor_forget,
                                                          descriptor_release, files_path)
-from rmq_store.queues.consumequeue._files cimport files_done, files_init
+from rmq_store.queues.consumequeue._files cimport files_done, files_init, files_passed, files_there
 from rmq_store.queues.consumequeue._state cimport QueueState, TableState, interests_of, state_of
 from rmq_store.queues.consumequeue._rest cimport state_kept
 from rmq_store.queues.consumequeue._structs cimport Queue, QueueTable
@@ -34,6 +34,7 @@ cdef extern from *:
 cdef enum:
     UNITS = 64
     PATIENCE = 64
+    FILES_AHEAD = 64                # of a light queue that are looked for where its next one is not there
 
 
 cdef inline TableState *_state(QueueTable *t) noexcept nogil:
@@ -216,6 +217,38 @@ cdef int queue_expect(QueueTable *table, Queue *q, int64_t index, int64_t physic
     return rc
 
 
+cdef int _files_went(TableState *t, Queue *q) noexcept nogil:
+    # 1: the writer has deleted the file of the next entry, and so all before it; the queue goes on in the first one that is
+    # there. 0: that file is there, or is still to be made: none of what is expected behind it is there. -errno.
+    cdef QueueState *s = state_of(q)
+    cdef UnitFiles *f = &s.entries
+    cdef int64_t unit_size = BATCH_UNIT_SIZE if s.batched else UNIT_SIZE
+    cdef int64_t position = s.batch_read if s.batched else s.next_index * UNIT_SIZE
+    cdef int64_t start = position - position % f.file_size, at = start + f.file_size
+    cdef int64_t end = position + (s.blank_to - s.next_index) * unit_size       # a unit has at least one message
+    cdef int rc = 0
+    if topic_light(q.topic, q.topic_size):
+        end = at + FILES_AHEAD * f.file_size        # nobody knows which of its records are to come
+    while at < end:
+        rc = files_there(t.cache, f, at)
+        if rc != 0:
+            break
+        at += f.file_size
+    if rc > 0:                          # files are made in order: the one before was there
+        rc = files_there(t.cache, f, start)
+        if rc == 0:
+            files_passed(t.cache, f, at)
+            rmq_publish(&f.end, at)
+            if s.batched:
+                s.batch_read = at
+                rmq_publish(&s.batch_end, at)
+            else:
+                s.next_index = at // UNIT_SIZE
+            s.new_min = s.next_index
+            return 1
+    return min(rc, 0)
+
+
 cdef int _read_batches_on(TableState *t, Queue *q, int64_t below, EntryLeads leads, void *ctx,
                           int64_t *furthest) noexcept nogil:
     cdef QueueState *s = state_of(q)
@@ -225,6 +258,10 @@ cdef int _read_batches_on(TableState *t, Queue *q, int64_t below, EntryLeads lea
     cdef int rc
     while True:
         n = _units_at(t, &s.entries, s.batch_read, BATCH_UNIT_SIZE, units)
+        if n == 0:
+            n = _files_went(t, q)
+            if n > 0:
+                continue
         if n <= 0:
             return <int> n
         for i in range(n):
@@ -237,8 +274,8 @@ cdef int _read_batches_on(TableState *t, Queue *q, int64_t below, EntryLeads lea
             rc = leads(ctx, q, batch_base(u), batch_physical(u), batch_bytes(u))
             if rc <= 0:
                 return rc
-            if rmq_load(&q.max_offset) == 0 and s.next_index == s.new_min:
-                s.new_min = batch_base(u)
+            if s.next_index == s.new_min:
+                s.new_min = batch_base(u) if rc == LEADS else batch_base(u) + batch_count(u)
             s.next_index = batch_base(u) + batch_count(u)
             s.batch_read += BATCH_UNIT_SIZE
             furthest[0] = max(furthest[0], behind)
@@ -255,6 +292,10 @@ cdef int _read_on(TableState *t, Queue *q, int64_t below, EntryLeads leads, void
         return _read_batches_on(t, q, below, leads, ctx, furthest)
     while True:
         n = _units(t, q, s.next_index, units)
+        if n == 0:
+            n = _files_went(t, q)
+            if n > 0:
+                continue
         if n <= 0:
             return <int> n
         for i in range(n):
@@ -270,6 +311,8 @@ cdef int _read_on(TableState *t, Queue *q, int64_t below, EntryLeads leads, void
             rc = leads(ctx, q, s.next_index, physical, size)
             if rc <= 0:
                 return rc
+            if rc == LED and s.new_min == s.next_index:
+                s.new_min += 1
             s.next_index += 1
             furthest[0] = max(furthest[0], physical + size)
 

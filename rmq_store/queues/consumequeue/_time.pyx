@@ -5,6 +5,7 @@ from rmq_store.base.io._sync cimport EIO, ENOMEM, rmq_load
 from rmq_store.codec._layout cimport UNIT_SIZE
 from rmq_store.codec._unit cimport unit_bytes, unit_physical
 from rmq_store.queues.consumequeue._batches cimport batches_by_time
+from rmq_store.queues.consumequeue._files cimport files_pass_gone, files_there
 from rmq_store.queues.consumequeue._owner cimport QueueTableOwner
 from rmq_store.queues.consumequeue._queue cimport Queue, QueueTable, queue_file_at, queue_file_count, queue_read
 from rmq_store.queues.consumequeue._rest cimport state_hold, state_let
@@ -186,6 +187,10 @@ cdef int64_t queue_offset_by_time(QueueTable *t, Queue *q, int64_t timestamp, in
             found = batches_by_time(<TableState *> t, q, s, timestamp, rule == TIME_UPPER)
         else:
             found = _offset_by_time(t, q, timestamp, physical_min, rule, store_time, ctx)
+        if found < 0 and (<TableState *> t).cache.following:
+            files_pass_gone((<TableState *> t).cache, &s.entries)
+            if files_there((<TableState *> t).cache, &s.entries, rmq_load(&s.entries.first)) == 0:
+                found = rmq_load(&q.min_offset)         # nothing is left that the follower knows of
         if found >= 0 or (first == rmq_load(&s.entries.first) and removed == rmq_load(&q.removed_below)):
             break
     state_let(<TableState *> t, q)
