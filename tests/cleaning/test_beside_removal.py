@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from rmq_store import MessageStore
+from rmq_store import Message, MessageStore
+from rmq_store.base.io._io import ProbeIo
 from rmq_store.services.cleaning import _clean
 
 ROUNDS = 60
@@ -108,3 +109,48 @@ def test_several_removals_at_once(tmp_path: Path) -> None:
         known = json.loads((tmp_path / "config" / "removedQueues.json").read_text())["removed"]
         assert sorted(known) == [f"{topic}@0" for topic in topics]
         assert store.topics() == []
+
+
+@pytest.mark.parametrize("stand", [1, 2])
+@pytest.mark.parametrize("batches", [False, True])
+def test_an_answer_is_of_one_queue(tmp_path: Path, batches: bool, stand: int) -> None:
+    """A read that stands between two blocks of entries while the queue begins anew has messages of one of the two queues."""
+    io = ProbeIo(keep_bytes=False)
+    with MessageStore.open(tmp_path, profile="test", get_count_max_memory=1000, _io=io) as store:
+
+        def put(body: bytes) -> None:
+            if batches:
+                store.topic_table.set_queue_type("T", "BatchCQ")
+                for _ in range(300):
+                    store.put_inner_batch("T", [body])
+            else:
+                store.put_many("T", [body] * 300)
+            store.wait_dispatched(30)
+
+        def read() -> None:
+            reader.append(threading.get_native_id())
+            begun.wait()
+            found.extend(store.get("T", 0, 0, 300))
+
+        put(b"old")
+        reader: list[int] = []
+        found: list[Message] = []
+        begun = threading.Event()
+        thread = threading.Thread(target=read)
+        thread.start()
+        while not reader:
+            pass
+        io.gate("pread", thread=reader[0])
+        begun.set()
+        for _ in range(stand):
+            io.wait_standing()
+            io.let(io.standing()[0].ticket)
+        io.wait_standing()
+        store.delete_topics("T")
+        put(b"new")
+        io.ungate()
+        thread.join()
+        assert {bytes(m.body) for m in found} in ({b"old"}, {b"new"})
+        assert [m.queue_offset for m in found] == list(range(len(found)))
+        found.clear()
+        assert {bytes(m.body) for m in store.get("T", 0, 0, 300)} == {b"new"}

@@ -35,6 +35,7 @@ cdef int64_t scan_batches(GetRequest *r, Log *log, QueueTable *queues, Queue *q)
     cdef unsigned char[UNITS_AT_ONCE * BATCH_UNIT_SIZE] units
     cdef const unsigned char *u
     cdef int64_t at = r.offset, taken = 0, scanned = 0, n, i, physical, size, before, end
+    cdef int64_t removed = rmq_load(&q.removed_below)
     cdef Inner inner
     cdef int64_t scan_max = max(r.scan_bytes_max // BATCH_UNIT_SIZE, <int64_t> 1)
     cdef LogFile *f = NULL
@@ -45,6 +46,8 @@ cdef int64_t scan_batches(GetRequest *r, Log *log, QueueTable *queues, Queue *q)
         # two at least: the next one shows where one that is damaged reaches too far
         n = queue_read_batches(queues, q, at, units, max(min(scan_max - scanned, <int64_t> UNITS_AT_ONCE), <int64_t> 2),
                                True)
+        if at > r.offset and removed != rmq_load(&q.removed_below):
+            break               # it begins anew: these units may be of the new queue
         if n == 0 and at < r.max_offset <= rmq_load(&q.max_offset):
             _pass_over(r)           # no unit is left of what the queue has
             at = r.max_offset

@@ -169,7 +169,7 @@ cdef int64_t _scan(GetRequest *r, Log *log, QueueTable *queues, Queue *q) noexce
     # (RocketMQ reads the entries of one file a call). How many entries were looked at, or -errno.
     cdef unsigned char[UNITS_AT_ONCE * UNIT_SIZE] units
     cdef const unsigned char *unit
-    cdef int64_t n, i, ahead, physical, size, scanned = 0
+    cdef int64_t n, i, ahead, physical, size, scanned = 0, removed = rmq_load(&q.removed_below)
     cdef int64_t skip_below = -1        # records below this log offset are deleted; -1: not known
     cdef int64_t scan_max = max(r.scan_bytes_max // UNIT_SIZE, r.count_max)
     cdef LogFile *f = NULL              # of the record before
@@ -181,6 +181,8 @@ cdef int64_t _scan(GetRequest *r, Log *log, QueueTable *queues, Queue *q) noexce
     window.at = window.size = 0
     while error == 0 and not full and scanned < scan_max:
         n = queue_read(queues, q, r.offset + scanned, units, min(scan_max - scanned, <int64_t> UNITS_AT_ONCE))
+        if scanned > 0 and removed != rmq_load(&q.removed_below):
+            break               # it begins anew: these entries may be of the new queue
         if n <= 0:
             error = <int> n
             break

@@ -178,11 +178,12 @@ cdef int64_t queue_offset_by_time(QueueTable *t, Queue *q, int64_t timestamp, in
                                   StoreTime store_time, void *ctx) noexcept nogil:
     # A file that is deleted under the search is no error: the queue begins later now, or anew, and is searched again.
     cdef QueueState *s = state_hold(<TableState *> t, q)
-    cdef int64_t first, removed, found
+    cdef int64_t first, removed, end, found
     if s == NULL:
         return -ENOMEM
     while True:
         first, removed = rmq_load(&s.entries.first), rmq_load(&q.removed_below)
+        end = rmq_load(&q.max_offset)           # of a queue that goes it falls to 0 before the rest is said
         if s.batched:           # 4.9 has no batch queues
             found = batches_by_time(<TableState *> t, q, s, timestamp, rule == TIME_UPPER)
         else:
@@ -191,7 +192,8 @@ cdef int64_t queue_offset_by_time(QueueTable *t, Queue *q, int64_t timestamp, in
             files_pass_gone((<TableState *> t).cache, &s.entries)
             if files_there((<TableState *> t).cache, &s.entries, rmq_load(&s.entries.first)) == 0:
                 found = rmq_load(&q.min_offset)         # nothing is left that the follower knows of
-        if found >= 0 or (first == rmq_load(&s.entries.first) and removed == rmq_load(&q.removed_below)):
+        if found >= 0 or (first == rmq_load(&s.entries.first) and removed == rmq_load(&q.removed_below)
+                          and end <= rmq_load(&q.max_offset)):
             break
     state_let(<TableState *> t, q)
     return found
