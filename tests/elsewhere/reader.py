@@ -1,8 +1,8 @@
 """A reader in a process of its own that looks at a store again and again, and at every byte of what it finds.
 
-Arguments: the store's path, and how: `reopened` (a readonly store for each look), `held` (one for all of them), `verify`,
-`scrub`, `mmap` or `pread` (as a Spark task reads the log). Prints a line a look, JSON: how much it saw, what was wrong, and
-what is damaged and was called so. Ends when its input does.
+Arguments: the store's path, and how: `reopened` (a readonly store for each look), `held` (one for all of them), `followed`
+(that one, with follow=True), `verify`, `scrub`, `mmap` or `pread` (as a Spark task reads the log). Prints a line a look, JSON:
+how much it saw, what was wrong, and what is damaged and was called so. Ends when its input does.
 
 Each message says in its body who it is, and has the body's checksum and its number as properties too: bytes of another message
 show.
@@ -87,8 +87,10 @@ def splits(root, io):
 def looks(root, how):
     """Without end: (how much was seen, what was wrong, what is damaged)."""
     kept = deque(maxlen=200)
-    if how == "held":
-        with MessageStore.open(root, readonly=True) as store:
+    if how in ("held", "followed"):
+        with MessageStore.open(root, readonly=True, follow=how == "followed") as store:
+            if how == "followed" and not store.queues("T"):         # opened while the writer mends it
+                store.wait_for_message("T", 0, 0, 60)
             while True:
                 yield walk(store, kept)
     while True:

@@ -16,7 +16,7 @@ from rmq_store.services.integrity.repair import repair
 
 SIZES = {"segment_size_bytes": 1 << 16, "consumequeue_file_size_bytes": 2000, "index_slots": 50, "index_entries_max": 400,
          "manifest_interval_ms": 5, "consumequeue_flush_interval_ms": 10}
-READERS = ["reopened", "held", "verify", "scrub", "mmap", "pread"]
+READERS = ["reopened", "held", "followed", "verify", "scrub", "mmap", "pread"]
 
 
 class Writer:

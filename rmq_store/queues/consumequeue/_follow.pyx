@@ -139,36 +139,38 @@ cdef void _begin_at(Queue *q, int64_t index) noexcept nogil:
     s.next_index = s.new_min = s.blank_to = index
 
 
-cdef int64_t _units_at(TableState *t, UnitFiles *f, int64_t position, int64_t unit_size, unsigned char *out) noexcept nogil:
-    # Units from that place on, written or not, up to the end of their file; a next file is taken in. 0: no such file; -errno.
+cdef int64_t _units_in(TableState *t, UnitFiles *f, int64_t position, int64_t unit_size, unsigned char *out) noexcept nogil:
+    # Units from that place on, written or not, up to the end of their file. 0: no such file; -errno.
     cdef int64_t start = position - position % f.file_size, n = start + f.file_size - position, got
-    cdef int i
-    if start > f.end or position < 0:
-        return 0
-    i = descriptor_acquire(t.cache, f, start)
+    cdef int i = descriptor_acquire(t.cache, f, start)
     if i < 0:
         return 0 if i == -ENOENT else i
     got = rmq_pread_all(t.io, t.cache.slots[i].fd, out, min(n, UNITS * unit_size), position - start)
     descriptor_release(t.cache, i)
-    if got >= unit_size and start == f.end:
-        rmq_publish(&f.end, start + f.file_size)
     return got if got < 0 else got // unit_size
 
 
-cdef inline int64_t _units(TableState *t, Queue *q, int64_t index, unsigned char *out) noexcept nogil:
-    return _units_at(t, &state_of(q).entries, index * UNIT_SIZE, UNIT_SIZE, out)
+cdef int64_t _units_at(TableState *t, UnitFiles *f, int64_t position, int64_t unit_size, unsigned char *out) noexcept nogil:
+    # As _units_in; a next file is taken in, and none behind that one.
+    cdef int64_t start = position - position % f.file_size, n
+    if start > f.end or position < 0:
+        return 0
+    n = _units_in(t, f, position, unit_size, out)
+    if n > 0 and start == f.end:
+        rmq_publish(&f.end, start + f.file_size)
+    return n
 
 
 cdef bint _unit_says(TableState *t, Queue *q, int64_t index, int64_t physical, int32_t *size) noexcept nogil:
-    # Whether the first unit that is there now, of the files from where f.end stands, is the one of that record.
+    # Whether the unit that is there now is the one of that record, which begins the queue anew.
     cdef QueueState *s = state_of(q)
     cdef unsigned char[UNITS * BATCH_UNIT_SIZE] units
     if s.batched:
-        if _units_at(t, &s.entries, 0, BATCH_UNIT_SIZE, units) < 1 or not batch_valid(units):
+        if _units_in(t, &s.entries, 0, BATCH_UNIT_SIZE, units) < 1 or not batch_valid(units):
             return False
         size[0] = batch_bytes(units)
         return batch_physical(units) == physical and batch_base(units) == index
-    if _units(t, q, index, units) < 1 or not unit_valid(units):
+    if _units_in(t, &s.entries, index * UNIT_SIZE, UNIT_SIZE, units) < 1 or not unit_valid(units):
         return False
     size[0] = unit_bytes(units)
     return unit_physical(units) == physical
@@ -186,14 +188,13 @@ cdef int _begins_anew(TableState *t, Queue *q, int64_t index, int64_t physical, 
         descriptor_forget(t.cache, f, start)
         start += f.file_size
     descriptor_forget(t.cache, f, begin)
-    rmq_publish(&f.end, begin)
     if _unit_says(t, q, index, physical, &size):
         rc = leads(ctx, q, index, physical, size)
     if rc <= 0:
-        rmq_publish(&f.end, end)
         return rc
     rmq_publish(&q.max_offset, 0)
     rmq_publish(&q.min_offset, 0)
+    rmq_publish(&q.removed_below, physical)         # whoever reads its files now sees why they are others
     _begin_at(q, index)
     return 0
 
@@ -291,7 +292,7 @@ cdef int _read_on(TableState *t, Queue *q, int64_t below, EntryLeads leads, void
     if s.batched:
         return _read_batches_on(t, q, below, leads, ctx, furthest)
     while True:
-        n = _units(t, q, s.next_index, units)
+        n = _units_at(t, &s.entries, s.next_index * UNIT_SIZE, UNIT_SIZE, units)
         if n == 0:
             n = _files_went(t, q)
             if n > 0:

@@ -20,7 +20,7 @@ from rmq_store.queues.consumequeue._entries cimport (entries_decide, entries_hav
                                                      entries_put)
 from rmq_store.queues.consumequeue._ext cimport ExtWindow, ext_look, ext_read
 from rmq_store.queues.consumequeue._files cimport (files_add, files_cut, files_modified_ms, files_pass_gone, files_passed,
-                                                   files_read, files_remove_dirs)
+                                                   files_read, files_remove_dirs, files_there)
 from rmq_store.queues.consumequeue._recover cimport (recover_back, recover_cut, recover_drop, recover_find, recover_min,
                                                      recover_truncate)
 from rmq_store.queues.consumequeue._rest cimport HELD_BY_DISPATCH, rest_hold_dispatch, rest_published, state_hold, state_let
@@ -393,14 +393,15 @@ cdef int64_t _read(QueueTable *t, Queue *q, QueueState *s, int64_t from_offset, 
     if count <= 0:
         return 0
     got = files_read(t.state.cache, &s.entries, out, count * UNIT_SIZE, from_offset * UNIT_SIZE)
-    if t.state.cache.following:
-        if got >= UNIT_SIZE or got == -ENOENT:
-            first = _not_vanished(t, s, from_offset, out, got // UNIT_SIZE if got > 0 else -1, end)
-            if first >= 0:
-                return first
-        if got == -ENOENT:
-            files_pass_gone(t.state.cache, &s.entries)
-            got = 0
+    while t.state.cache.following and (got >= UNIT_SIZE or got == -ENOENT):
+        first = _not_vanished(t, s, from_offset, out, got // UNIT_SIZE if got > 0 else -1, end)
+        if first >= 0:
+            return first
+        files_pass_gone(t.state.cache, &s.entries)
+        got = 0
+        if files_there(t.state.cache, &s.entries, from_offset * UNIT_SIZE - from_offset * UNIT_SIZE % t.state.file_size) == 1:
+            # It begins anew, and its file came between the two looks.
+            got = files_read(t.state.cache, &s.entries, out, count * UNIT_SIZE, from_offset * UNIT_SIZE)
     if got < UNIT_SIZE:
         if got == -ENOENT and rmq_load(&q.max_offset) <= from_offset:
             return 0                # truncated or destroyed meanwhile
