@@ -269,6 +269,10 @@ class Event(Enum):
         "dispatcher %(name)s of %(path)s lost %(size)d bytes of the log: cleaning deleted the records from offset %(begin)d to "
         "below %(end)d before the dispatcher had them; it continues at offset %(end)d")
     DISPATCH_BEHIND = "dispatch", _WARNING, "dispatch is %(size)d bytes behind the end of the log"
+    RECORDS_NAMELESS = "dispatch", _WARNING, (
+        "the record at offset %(offset)d of %(path)s lacks a queue entry, and later records may lack theirs: its topic, or "
+        "that of a light queue, has other characters than RocketMQ's topics or more than 255 bytes, or its queue id is "
+        "negative; the records stay in the log")
 
     @property
     def room(self) -> str:

@@ -27,6 +27,9 @@ from rmq_store.codec._layout cimport (CRC_PROPERTY_SIZE, FLAG_BORN_V6, FLAG_STOR
                                       TOPIC_SIZE_V1_MAX)
 from rmq_store.codec._text cimport Property, property_next
 
+cdef enum:
+    TOPIC_NAME_MAX = 255        # bytes of a topic that has queues: NAME_MAX of Linux
+
 
 cdef extern from "rmq_bytes.h" nogil:
     void rmq_put16(unsigned char *p, int16_t v)
@@ -427,8 +430,8 @@ cdef inline void properties_scan(const char *text, int32_t size, PropertyView *o
                 out.light_offsets_size = p.value_size
 
 
-cdef inline bint topic_fits(const char *text, int32_t size) noexcept nogil:
-    # TopicValidator: one or more of [%|A-Za-z0-9_-]. Anything else never becomes a directory.
+cdef inline bint topic_spelt(const char *text, int32_t size) noexcept nogil:
+    # TopicValidator: one or more of [%|A-Za-z0-9_-].
     cdef int32_t i
     cdef unsigned char c
     for i in range(size):
@@ -436,6 +439,12 @@ cdef inline bint topic_fits(const char *text, int32_t size) noexcept nogil:
         if not (97 <= c <= 122 or 65 <= c <= 90 or 48 <= c <= 57 or c == 37 or c == 124 or c == 95 or c == 45):
             return False
     return size > 0
+
+
+cdef inline bint topic_fits(const char *text, int32_t size) noexcept nogil:
+    # Anything else never becomes a directory. A record of version 2 has two bytes for the length of its topic, and no file
+    # system takes as much.
+    return size <= TOPIC_NAME_MAX and topic_spelt(text, size)
 
 
 cdef inline bint topic_light(const char *topic, int32_t size) noexcept nogil:

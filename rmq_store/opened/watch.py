@@ -111,6 +111,8 @@ class Watch:
             emit(Event.POOL_EMPTY, count=now["pool_waits"] - before.get("pool_waits", 0), size=now["pool_size"])
         elif now["pool_low"] and not before.get("pool_low"):
             emit(Event.POOL_LOW, free=now["pool_free"], size=now["pool_size"])
+        if now["nameless_at"] >= 0 and before.get("nameless_at", -1) < 0:
+            emit(Event.RECORDS_NAMELESS, path=store.path, offset=now["nameless_at"])
         if now["behind"] > BEHIND_BYTES and before.get("behind", 0) <= BEHIND_BYTES:
             emit(Event.DISPATCH_BEHIND, size=now["behind"])
         return True

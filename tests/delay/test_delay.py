@@ -237,11 +237,12 @@ def test_what_leads_nowhere_is_passed_over_and_said(tmp_path, caplog):
         for itself in (SCHEDULE, "rmq_sys_wheel_timer"):        # delivery fed itself for ever
             s.put(SCHEDULE, b"itself", queue_id=0, properties={"REAL_TOPIC": itself, "REAL_QID": "0"})
         s.put(SCHEDULE, b"out", queue_id=0, properties={"REAL_TOPIC": "../x", "REAL_QID": "0"})
+        s.put(SCHEDULE, b"no name", queue_id=0, properties={"REAL_TOPIC": "x" * 256, "REAL_QID": "0"})
         s.put(SCHEDULE, b"no queue", queue_id=0, properties={"REAL_TOPIC": "T", "REAL_QID": "-1"})
         s.put(SCHEDULE, b"good", queue_id=0, properties={"REAL_TOPIC": "T", "REAL_QID": "0"})
         assert bodies(s, "T", 0, 1) == [b"good"]
         s._delay.write()
-        assert "6 delayed messages" in caplog.text and s.max_offset(SCHEDULE, 0) == 7
+        assert "7 delayed messages" in caplog.text and s.max_offset(SCHEDULE, 0) == 8
 
 
 def test_a_message_larger_than_the_pool_waits_for_a_larger_one(tmp_path, caplog):

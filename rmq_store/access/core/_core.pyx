@@ -44,6 +44,7 @@ cdef tuple _PHASES = ("none", "encode", "roll")
 
 cdef struct Notes:
     int64_t fence, fence_step, slow_locks, slow_lock_ms, slow_lock_phase, flushed, allocate_error, lock_error, behind
+    int64_t nameless_at
 
 
 cdef struct Stats:
@@ -248,7 +249,8 @@ cdef class StoreCore:
         n = Notes(rmq_load32(&self.log.fence), rmq_load32(&self.log.fence_step), rmq_load(&self.log.slow_locks),
                   rmq_load(&self.log.slow_lock_ms), rmq_load(&self.log.slow_lock_phase), rmq_load(&self.log.flushed),
                   -rmq_load32(&self.alloc.error), -rmq_load32(&self.alloc.lock_error),
-                  rmq_load(&self.log.wrote) - rmq_load(&self.log.dispatched))
+                  rmq_load(&self.log.wrote) - rmq_load(&self.log.dispatched),
+                  rmq_load(&self.dispatcher.nameless_at) if self.dispatcher != NULL else -1)
         found = <dict> n            # all is loaded: making a dict may begin a collection, and that close the store
         found["slow_lock_phase"] = _PHASES[n.slow_lock_phase]
         return found

@@ -15,7 +15,7 @@ from rmq_store.access.writer._plain cimport plain_queue
 from rmq_store.base.io._sync cimport rmq_load
 from rmq_store.codec._layout cimport FLAG_TRANSACTION, TRANSACTION_COMMIT
 from rmq_store.codec._light cimport light_topic
-from rmq_store.codec._record cimport RecordArgs, record_prepare, topic_fits, topic_light
+from rmq_store.codec._record cimport RecordArgs, record_prepare, topic_light, topic_spelt
 from rmq_store.codec._text cimport digits_put
 from rmq_store.log.commitlog._log cimport APPEND_OK, Appended, AppendStatus, Log, log_append
 from rmq_store.queues.consumequeue._queue cimport Queue, QueueTable, queues_at, queues_count, queues_find
@@ -101,7 +101,7 @@ cdef list _checked(object given):
             raise errors.MessageIllegal(f"one of light_queues is {name!r}: a comma separates the names in a record, so no name "
                                         "can have one: give two names, or another name")
         text = (name if name.startswith(_PREFIX) else _PREFIX + name).encode("utf-8", "surrogatepass")
-        if not topic_fits(PyBytes_AS_STRING(text), <int32_t> len(text)):
+        if not topic_spelt(PyBytes_AS_STRING(text), <int32_t> len(text)):
             raise errors.MessageIllegal(f"one of light_queues is {name!r}: only the characters % | A-Z a-z 0-9 _ - can be "
                                         "stored")
         if len(text) > NAME_SIZE_MAX:

@@ -27,7 +27,7 @@ from rmq_store.access.writer._light cimport LightPut, LightRules, light_append
 from rmq_store.access.writer._plain cimport plain_flags, plain_queue
 from rmq_store.base.io._sync cimport EDQUOT, ENOSPC, ETIMEDOUT, rmq_event_wake, rmq_load, rmq_load32
 from rmq_store.codec._layout cimport BLANK_SIZE, FLAG_BORN_V6, FLAG_STORE_V6, PROPERTIES_SIZE_MAX, TOPIC_SIZE_V1_MAX
-from rmq_store.codec._record cimport RecordArgs, body_crc32, record_prepare, topic_fits
+from rmq_store.codec._record cimport RecordArgs, body_crc32, record_prepare, topic_spelt
 from rmq_store.log.commitlog._log cimport (APPEND_ERROR, APPEND_FENCED, APPEND_NEED_ROOM, Appended, Log, log_append,
                                            log_dispatch, log_wait_file, log_wait_room)
 from rmq_store.log.flush._flush cimport flush_wait
@@ -142,7 +142,7 @@ cdef class StorePut(StoreCore):
         t.name = topic.encode("utf-8", "surrogatepass")
         t.text = PyBytes_AS_STRING(t.name)
         t.size = <int32_t> PyBytes_GET_SIZE(t.name)
-        if not topic_fits(t.text, t.size):
+        if not topic_spelt(t.text, t.size):
             raise errors.MessageIllegal(f"topic is {topic!r}: only the characters % | A-Z a-z 0-9 _ - can be stored")
         if not self.compat5:
             limit = min(limit, TOPIC_SIZE_V1_MAX)       # 4.9 cannot read a record of version 2

@@ -35,6 +35,7 @@ cdef struct Dispatcher:
     int64_t last_timestamp          # atomic: store time of the last record whose entry is in its file (logicsMsgTimestamp)
     int64_t put_timestamp           # of the last one that got an entry, written or not
     int64_t bad_records             # rmq_count: records whose parts do not add up, skipped as RocketMQ does
+    int64_t nameless_at             # atomic: place of the first record that has no queue, as no queue has such a name; -1 none
     int64_t stopped_at              # position of a record that cannot be read at all; -1 none
     int64_t records                 # rmq_count
     rmq_histogram lag_times         # ns from the store time of a round's last record to its being readable; in whole ms

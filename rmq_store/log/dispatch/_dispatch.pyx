@@ -41,7 +41,7 @@ cdef Dispatcher *dispatcher_new(Log *log, QueueTable *queues, Index *index) noex
         d.log = log
         d.queues = queues
         d.index = index
-        d.stopped_at = d.anew_at = d.not_anew = -1
+        d.stopped_at = d.anew_at = d.not_anew = d.nameless_at = -1
     return d
 
 
@@ -68,15 +68,20 @@ cdef inline Queue *_queue(Dispatcher *d, const RecordView *v, bint *illegal) noe
     if (q != NULL and q.queue_id == v.queue_id and q.topic_size == v.topic_size
             and memcmp(q.topic, v.topic, v.topic_size) == 0):
         return q
-    q = queues_find(d.queues, v.topic, v.topic_size, v.queue_id, False)
-    if q == NULL:
-        # A name that would lead out of its directory never becomes one, whatever a log says.
-        if not topic_fits(v.topic, v.topic_size) or v.queue_id < 0:
-            illegal[0] = True
-            return NULL
-        q = queues_find(d.queues, v.topic, v.topic_size, v.queue_id, True)
+    # A name that would lead out of its directory never becomes one, whatever a log says. This is asked first: a topic that
+    # somebody waits for has a queue in memory, whatever its name.
+    if not topic_fits(v.topic, v.topic_size) or v.queue_id < 0:
+        illegal[0] = True
+        return NULL
+    q = queues_find(d.queues, v.topic, v.topic_size, v.queue_id, True)
     d.cache[h] = q
     return q
+
+
+cdef void _nameless(Dispatcher *d, const RecordView *v) noexcept nogil:
+    rmq_count(&d.bad_records, 1)
+    if d.nameless_at < 0:
+        rmq_publish(&d.nameless_at, v.physical_offset)
 
 
 cdef inline Queue *_light_queue(Dispatcher *d, const Light *l) noexcept nogil:
@@ -96,7 +101,7 @@ cdef int _lights(Dispatcher *d, const RecordView *v, const PropertyView *p, int6
     cdef int rc
     while light_next(&light):
         if not topic_fits(light.name, light.size):
-            rmq_count(&d.bad_records, 1)
+            _nameless(d, v)
             continue
         q = _light_queue(d, &light)
         if q == NULL:
@@ -156,7 +161,7 @@ cdef int _record(Dispatcher *d, const RecordView *v) noexcept nogil:
     if kind != TRANSACTION_PREPARED and kind != TRANSACTION_ROLLBACK:
         q = _queue(d, v, &illegal)
         if illegal:
-            rmq_count(&d.bad_records, 1)
+            _nameless(d, v)
             return 0
         if q == NULL:
             return -ENOMEM
