@@ -44,7 +44,8 @@ cdef struct Mirror:
     int64_t heartbeat_ms, silence_ms, record_max
     bint sync_mode
     bint check_crc, crc_required        # as recovery: recover_check_crc, record_crc_required
-    # While something takes long: pauses, and reports if that is due. 0; -1: the connection ends.
+    # While something takes long: pauses, and reports if that is due. pause_ms < 0: reports now what is not acknowledged yet.
+    # 0; -1: the connection ends.
     int (*beat)(Mirror *m, int64_t pause_ms) noexcept nogil
     rmq_ha_peer peer_socket
     int wake, stop
@@ -58,7 +59,7 @@ cdef struct Mirror:
     # ---- one connection
     int64_t frame_at, frame_left    # log offset of the next byte of the frame, and how many are still to come
     int64_t received            # log offset of the next byte to come
-    int64_t reported_ns
+    int64_t reported_ns, reported_at
     int64_t owed                # bytes that came since
     int64_t heard_ns
     # What came: [from_, to) are bytes of the log that are not in the file yet, from its end on, or in a filler from its next

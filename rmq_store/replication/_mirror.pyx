@@ -58,6 +58,8 @@ cdef int _next_file(Mirror *m) noexcept nogil:
     while rmq_load32(&m.stop) == 0 and rmq_load32(&log.fence) == 0:
         next = allocator_take(log.alloc, log.position)
         if next == NULL:
+            if m.beat(m, -1) < 0:
+                return -1
             mirror_tell(m)
             rc = allocator_wait(log.alloc, log.position, WAIT_FILE_NS)
             if rc < 0 and rc != -ETIMEDOUT:
@@ -156,12 +158,14 @@ cdef inline bint _is_new(const Mirror *m, const RecordView *v) noexcept nogil:
 
 cdef int _ask(Mirror *m, const RecordView *v) noexcept nogil:
     # For the entry of its topic, before the record is added: whoever opens this log later finds it. 0; -1: the connection ends.
+    cdef int rc
     memcpy(m.topic, v.topic, v.topic_size)
     m.topic[v.topic_size] = 0
     rmq_publish(&m.asked, m.asked + 1)
     rmq_event_wake(&m.dispatcher.anew)
+    rc = m.beat(m, -1)          # whoever waits for this slave waits for what it has, and not for this topic
     mirror_tell(m)
-    if mirror_wait(m) < 0:
+    if rc < 0 or mirror_wait(m) < 0:
         rmq_publish(&m.told, m.asked)       # nobody waits for it any more
         return -1
     if _is_new(m, v):           # it cannot be one: with queues of the usual type, it is asked for no more

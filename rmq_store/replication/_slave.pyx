@@ -64,6 +64,7 @@ cdef int _report(Mirror *m) noexcept nogil:
         return mirror_refuse(m, RMQ_HA_FAILED, rmq_load32(&m.log.fence), at, 0)
     rmq_put64(out, at)
     m.reported_ns = _now(m)
+    m.reported_at = at
     m.owed = 0
     rc = rmq_ha_send(m.peer_socket.fd, out, 8)
     return 0 if rc == 0 else mirror_refuse(m, RMQ_HA_LOST, -rc, m.log.position, 0)
@@ -77,6 +78,8 @@ cdef inline bint _worth(Mirror *m) noexcept nogil:
 
 cdef int _beat(Mirror *m, int64_t pause_ms) noexcept nogil:
     cdef int64_t step = min(pause_ms, m.heartbeat_ms)
+    if pause_ms < 0:
+        return _report(m) if m.reported_at < m.log.position else 0
     if step > 0:
         rmq_ha_pause(m.wake, step)
     return _report(m) if _now(m) - m.reported_ns >= m.heartbeat_ms * MS else 0

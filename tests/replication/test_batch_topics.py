@@ -15,7 +15,7 @@ import pytest
 from rmq_store import Broker, MessageStore, promote
 from rmq_store.events import Event
 from rmq_store.status import PutStatus
-from tests.replication.pairs import SMALL, caught_up, fill, joined, same_log
+from tests.replication.pairs import SMALL, Listening, caught_up, fill, joined, log_of, same_log, slave
 from tests.replication.test_metadata import copied, follower, leader
 from tests.soon import until
 
@@ -223,6 +223,26 @@ def test_a_full_disk(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
         s.topic_table._file.save = save
         caught_up(s, m.store)
         assert bodies(s, "B") == [b"a", b"b"]
+
+
+def test_what_came_before_is_acknowledged_while_it_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever waits for a slave waits for what the slave has, and not for the entry of another topic."""
+    with leader(tmp_path / "m") as m:
+        m.store.put("T", b"before")
+        before = m.store.max_log_offset
+        m.store.topic_table.set_queue_type("B", "BatchCQ")
+        m.store.put_inner_batch("B", [b"a", b"b"])
+        end = m.store.max_log_offset
+    log = log_of(tmp_path / "m", 0, end)
+    with Listening() as listening, slave(tmp_path / "s", listening.address, ha_send_heartbeat_interval_ms=600_000,
+                                         ha_housekeeping_interval_ms=3_600_000) as s, listening.accept() as peer:
+        assert peer.read_report() == 0
+        with monkeypatch.context() as patch:
+            patch.setattr(s.topic_table, "set_queue_type", refused)
+            peer.frame(0, log)
+            assert peer.read_report() == before == s.max_log_offset
+            assert s.wait_dispatched(30) and bodies(s, "T") == [b"before"]
+        assert peer.read_report() == end
 
 
 def test_its_master_goes_while_it_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

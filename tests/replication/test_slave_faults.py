@@ -128,6 +128,27 @@ def test_a_full_disk_heals(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> 
         same_log(m, s)
 
 
+def test_what_a_full_disk_has_is_acknowledged(tmp_path: Path) -> None:
+    """At once, while the slave waits for its next file."""
+    probe, quiet = ProbeIo(), {"ha_send_heartbeat_interval_ms": 600_000, "ha_housekeeping_interval_ms": 3_600_000}
+    with master(tmp_path / "m") as m:
+        fill(m, 500)
+        log = log_of(tmp_path / "m", 0, m.max_log_offset)
+    assert len(log) > 3 * SIZE
+    with Listening() as listening, slave(tmp_path / "s", listening.address, _io=probe, **quiet) as s, \
+            listening.accept() as peer:
+        assert peer.read_report() == 0
+        probe.fail("fallocate", 1, errno.ENOSPC, path="commitlog", sticky=True)
+        probe.fail("open", 2, errno.ENOSPC, path=".alloc", sticky=True)
+        peer.frame(0, log)
+        until(lambda: s.replication().state == "stalled", 20_000)
+        assert 0 < s.max_log_offset < len(log)
+        while peer.read_report() != s.max_log_offset:
+            pass
+        probe.clear()
+        until(lambda: s.max_log_offset == len(log), 20_000)
+
+
 @pytest.mark.parametrize("short", [False, True])
 def test_a_write_that_fails(tmp_path: Path, short: bool) -> None:
     """A short one goes on. One that fails is the end: it is not tried again, and what it wrote is never acknowledged."""
