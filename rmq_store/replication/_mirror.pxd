@@ -53,6 +53,7 @@ cdef struct Mirror:
     # Atomic. While told is less than asked, nothing is added to the log: service.py has something to do first. asked: 1 is the
     # mark of the directory, and the master's topics; each further one the entry of `topic` in config/topics.json.
     int64_t asked, told
+    int64_t undone              # atomic: what was asked, and could not be done when it was tried last; the slave is stalled
     char[256] topic             # NUL-terminated; still while told is less than asked
     pthread_t thread
     bint running

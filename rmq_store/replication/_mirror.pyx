@@ -20,8 +20,8 @@ from rmq_store.log.commitlog._log cimport (FENCE_WRITE, Log, log_fence, log_lock
                                            log_lock_left)
 from rmq_store.queues.consumequeue._batches cimport topic_batched
 from rmq_store.queues.consumequeue._queue cimport QueueTable, queues_find, queues_of_topic
-from rmq_store.replication._ha cimport (RMQ_HA_FAILED, RMQ_HA_FILE_END, RMQ_HA_LOST, RMQ_HA_NO_RECORD, RMQ_HA_PARTED,
-                                        RMQ_HA_ROTTEN, rmq_ha_say)
+from rmq_store.replication._ha cimport (RMQ_HA_FAILED, RMQ_HA_FILE_END, RMQ_HA_FOLLOWS, RMQ_HA_LOST, RMQ_HA_NO_RECORD,
+                                        RMQ_HA_PARTED, RMQ_HA_ROTTEN, rmq_ha_say)
 
 cdef int64_t WAIT_FILE_NS = 100_000_000
 cdef int64_t AGAIN_MS = 500     # between two attempts to make a file
@@ -141,10 +141,18 @@ cdef void mirror_tell(Mirror *m) noexcept nogil:
 
 
 cdef int mirror_wait(Mirror *m) noexcept nogil:
-    while rmq_load(&m.told) < m.asked:
-        if rmq_load32(&m.stop) != 0 or m.beat(m, TOLD_MS) < 0:
-            return -1
-    return 0
+    cdef int before = rmq_load32(&m.state), rc = 0
+    cdef bint stalled = False
+    while rmq_load(&m.told) < m.asked and rc == 0:
+        if rmq_load(&m.undone) == m.asked:
+            rmq_publish32(&m.state, STATE_STALLED)
+            stalled = True
+        rc = -1 if rmq_load32(&m.stop) != 0 else m.beat(m, TOLD_MS)
+    if stalled and rmq_load32(&m.state) == STATE_STALLED:       # else the store has failed meanwhile
+        rmq_publish32(&m.state, before)
+        if rc == 0 and before == STATE_FOLLOWS:
+            rmq_ha_say(&m.notes, RMQ_HA_FOLLOWS, 0, m.log.position, rmq_load(&m.master_end), m.peer)
+    return rc
 
 
 cdef inline bint _is_new(const Mirror *m, const RecordView *v) noexcept nogil:

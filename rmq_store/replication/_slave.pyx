@@ -342,6 +342,14 @@ cdef class Slave:
         if self.mirror != NULL and asked > rmq_load(&self.mirror.told):
             rmq_publish(&self.mirror.told, asked)
 
+    def stall(self, int64_t asked):
+        """What was asked, this number, cannot be done now, and is tried again: the slave is stalled until it is done. Returns
+        where its log ends."""
+        if self.mirror == NULL:
+            return 0
+        rmq_publish(&self.mirror.undone, asked)
+        return rmq_load(&self.mirror.log.wrote)
+
     def state(self):
         """dict: state, one of _STATES; master_offset, where the master's log ends as far as is
         known (None: it is not); received_bytes."""

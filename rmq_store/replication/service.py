@@ -196,14 +196,15 @@ class Replication:
             except StoreStateError:     # it closes
                 return
             except (OSError, DurabilityError) as error:         # a full disk: the next call tries again
-                self._told(slave, error)
+                self._told(slave, asked, error)
                 return
             except (RmqStoreError, ValueError) as error:
                 emit(Event.BATCH_UNKNOWN, path=self._path, peer=slave.master, topic=topic, reason=str(error))
             slave.proceed(asked)
 
-    def _told(self, slave: Slave, error: Exception) -> None:
-        """Once for each reason why a slave cannot go on."""
+    def _told(self, slave: Slave, asked: int, error: Exception) -> None:
+        """A slave cannot go on, and waits: said once for each reason."""
+        slave.stall(asked)
         if str(error) != self._failed:
             self._failed = str(error)
             _failed(self._path, getattr(error, "errno", None) or errno.EIO, 0, 0, slave.master)
@@ -217,7 +218,7 @@ class Replication:
                     self._write_mark()
                     slave.proceed(1)
                 except OSError as error:        # a full disk: the next call tries again
-                    self._told(slave, error)
+                    self._told(slave, 1, error)
         self.make_topic()
         self.say()
 

@@ -220,8 +220,10 @@ def test_a_full_disk(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
         m.store.put_inner_batch("B", [b"a", b"b"])
         until(lambda: os.strerror(errno.ENOSPC) in caplog.text, 20_000)
         assert s.max_log_offset == 0
+        until(lambda: s.replication().state == "stalled", 20_000)
         s.topic_table._file.save = save
         caught_up(s, m.store)
+        until(lambda: s.replication().state == "follows", 20_000)
         assert bodies(s, "B") == [b"a", b"b"]
 
 
@@ -243,6 +245,33 @@ def test_what_came_before_is_acknowledged_while_it_waits(tmp_path: Path, monkeyp
             assert peer.read_report() == before == s.max_log_offset
             assert s.wait_dispatched(30) and bodies(s, "T") == [b"before"]
         assert peer.read_report() == end
+
+
+def test_another_connection_is_not_stalled_before_it_has_tried(tmp_path: Path) -> None:
+    """The write failed for the connection before it."""
+    with leader(tmp_path / "m") as m:
+        m.store.topic_table.set_queue_type("B", "BatchCQ")
+        m.store.put_inner_batch("B", [b"a", b"b"])
+        end = m.store.max_log_offset
+    log, states = log_of(tmp_path / "m", 0, end), []
+    with Listening() as listening, slave(tmp_path / "s", listening.address) as s:
+        save = s.topic_table.set_queue_type
+        s.topic_table.set_queue_type = refused
+        with listening.accept() as peer:
+            assert peer.read_report() == 0
+            peer.frame(0, log)
+            until(lambda: s.replication().state == "stalled", 20_000)
+
+        def tried(*arguments: object) -> object:
+            states.append(s.replication().state)
+            return save(*arguments)
+
+        s.topic_table.set_queue_type = tried
+        with listening.accept() as peer:
+            assert peer.read_report() == 0
+            peer.frame(0, log)
+            until(lambda: s.max_log_offset == end, 20_000)
+            assert states == ["compares"]
 
 
 def test_its_master_goes_while_it_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
