@@ -108,7 +108,7 @@ class Replication:
         self._close_s = options.close_timeout_ms / 1000
         self._refused: dict[tuple[int, int, str], float] = {}       # when the log said so
         self._unmarked: Mark | None = None      # what replica.json does not say yet
-        self._failed = ""
+        self._failed: dict[str, str] = {}       # files that could not be written when that was tried last, and why
 
     def start(self, store: "StoreWait", options: Options, *, later: bool = False) -> None:
         """The store has this object before its threads run, so that an open that is interrupted here can end them. later: a
@@ -196,18 +196,19 @@ class Replication:
             except StoreStateError:     # it closes
                 return
             except (OSError, DurabilityError) as error:         # a full disk: the next call tries again
-                self._told(slave, asked, error)
+                self._stalls(slave, asked, "config/topics.json", error)
                 return
             except (RmqStoreError, ValueError) as error:
                 emit(Event.BATCH_UNKNOWN, path=self._path, peer=slave.master, topic=topic, reason=str(error))
+            self._failed.pop("config/topics.json", None)
             slave.proceed(asked)
 
-    def _told(self, slave: Slave, asked: int, error: Exception) -> None:
-        """A slave cannot go on, and waits: said once for each reason."""
-        slave.stall(asked)
-        if str(error) != self._failed:
-            self._failed = str(error)
-            _failed(self._path, getattr(error, "errno", None) or errno.EIO, 0, 0, slave.master)
+    def _stalls(self, slave: Slave, asked: int, file: str, error: Exception) -> None:
+        """A slave waits for a file that cannot be written: said once, until it can. Under the lock."""
+        offset, why = slave.stall(asked), os.strerror(getattr(error, "errno", None) or errno.EIO)
+        if self._failed.get(file) != why:
+            self._failed[file] = why
+            emit(Event.REPLICATION_FAILED, path=self._path, peer=slave.master, offset=offset, reason=f"{file}: {why}")
 
     def tend(self) -> None:
         """Lets a slave go on whose log was compared, once its directory is marked and topics are copied. Logs what happened."""
@@ -216,9 +217,10 @@ class Replication:
             if slave is not None and slave.compared() and not self._stopped and (self.metadata is None or self._begun):
                 try:
                     self._write_mark()
+                    self._failed.pop("config/replica.json", None)
                     slave.proceed(1)
                 except OSError as error:        # a full disk: the next call tries again
-                    self._told(slave, 1, error)
+                    self._stalls(slave, 1, "config/replica.json", error)
         self.make_topic()
         self.say()
 

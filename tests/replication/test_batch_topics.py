@@ -247,6 +247,34 @@ def test_what_came_before_is_acknowledged_while_it_waits(tmp_path: Path, monkeyp
         assert peer.read_report() == end
 
 
+def test_it_says_that_it_cannot_write_the_entry(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Each time that the disk is full, once, and its state is not that of a slave that follows."""
+    with settled(tmp_path) as (m, s):
+        save = s.topic_table._file.save
+        tries: list[int] = []
+
+        def full(*content: object) -> None:
+            tries.append(s.max_log_offset)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        for n in range(3):
+            end, topic = s.max_log_offset, f"B{n}"
+            tries.clear()
+            s.topic_table._file.save = full
+            m.store.topic_table.set_queue_type(topic, "BatchCQ")
+            m.store.put_inner_batch(topic, [b"a", b"b"])
+            until(lambda: s.replication().state == "stalled", 20_000)
+            until(lambda: len(tries) > 3, 20_000)
+            assert s.replication().state == "stalled" and set(tries) == {end}
+            s.topic_table._file.save = save
+            caught_up(s, m.store)
+            until(lambda: s.replication().state == "follows", 20_000)
+            assert bodies(s, topic) == [b"a", b"b"]
+            failed = [r.fields for r in caplog.records if getattr(r, "event", "") == Event.REPLICATION_FAILED.name]
+            assert len(failed) == n + 1 and failed[n]["offset"] == end
+            assert failed[n]["reason"] == f"config/topics.json: {os.strerror(errno.ENOSPC)}"
+
+
 def test_another_connection_is_not_stalled_before_it_has_tried(tmp_path: Path) -> None:
     """The write failed for the connection before it."""
     with leader(tmp_path / "m") as m:

@@ -1,4 +1,5 @@
 """A slave changes nothing of its store for a master that is not its own: no mark, no topics, no offsets."""
+import errno
 import json
 import os
 import shutil
@@ -87,6 +88,34 @@ def test_the_mark_is_there_before_the_first_byte(tmp_path: Path, asks: bool, mon
             assert ends == [end]
             same_log(m.store, s)
     assert read_mark(str(tmp_path / "s")).role == "slave"
+
+
+def test_the_mark_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """Nothing is added, and whoever watches the slave sees it."""
+    from rmq_store.replication import service
+
+    tries: list[int] = []
+
+    def full(*arguments: object) -> None:
+        tries.append(0)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with master(tmp_path / "m") as m:
+        fill(m, 20, 1)
+        end = m.max_log_offset
+    shutil.copytree(tmp_path / "m", tmp_path / "s")
+    with master(tmp_path / "m") as m:
+        fill(m, 20, 2)
+        monkeypatch.setattr(service, "write_mark", full)
+        with slave(tmp_path / "s", m) as s:
+            until(lambda: len(tries) > 2, 20_000)
+            until(lambda: s.replication().state == "stalled", 20_000)
+            assert s.max_log_offset == end
+            monkeypatch.undo()
+            caught_up(s, m)
+            until(lambda: s.replication().state == "follows", 20_000)
+    (failed,) = (r.fields for r in caplog.records if getattr(r, "event", "") == "REPLICATION_FAILED")
+    assert failed["reason"] == f"config/replica.json: {os.strerror(errno.ENOSPC)}" and failed["offset"] == end
 
 
 def test_a_master_that_came_back_empty(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
