@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <fcntl.h>
+#include <ifaddrs.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -150,7 +151,32 @@ static int port_of(const struct sockaddr_storage *a) {
                                           : ((const struct sockaddr_in *)a)->sin_port);
 }
 
-/* Whoever connects to an address of its own machine has the same one, but for those of the loopback, such as 127.0.1.1. */
+static int same_address(const struct sockaddr *one, const struct sockaddr_storage *other) {
+    const struct sockaddr_in6 *a = (const void *)one, *b = (const void *)other;
+    if (one == NULL || one->sa_family != other->ss_family) return 0;
+    if (one->sa_family == AF_INET) {
+        return ((const struct sockaddr_in *)(const void *)one)->sin_addr.s_addr
+               == ((const struct sockaddr_in *)(const void *)other)->sin_addr.s_addr;
+    }
+    return one->sa_family == AF_INET6 && IN6_ARE_ADDR_EQUAL(&a->sin6_addr, &b->sin6_addr)
+           && a->sin6_scope_id == b->sin6_scope_id;      /* of a link: 0 elsewhere */
+}
+
+/* Not by a bind, which ip_nonlocal_bind allows for any address. */
+static int is_of_this_machine(rmq_ha_peer *p, const struct sockaddr_storage *a) {
+    struct ifaddrs *all = NULL;
+    int found = 0;
+    rmq_mutex_lock(&p->fork_lock);      /* it has a socket meanwhile */
+    int rc = getifaddrs(&all);
+    rmq_mutex_unlock(&p->fork_lock);
+    if (rc < 0) return 0;               /* no memory, or forbidden: what the connection tells has to do */
+    for (const struct ifaddrs *i = all; i != NULL && !found; i = i->ifa_next) found = same_address(i->ifa_addr, a);
+    freeifaddrs(all);
+    return found;
+}
+
+/* Whoever connects to an address of its own machine has the same one, but for those of the loopback, such as 127.0.1.1, and for
+ * the second address of a network, which is reached from the first. */
 static int is_here(const ends *e) {
     const struct sockaddr_in *four = (const void *)&e->there, *own = (const void *)&e->here;
     const struct in6_addr *six = &((const struct sockaddr_in6 *)&e->there)->sin6_addr;
@@ -204,7 +230,7 @@ int rmq_ha_connect(rmq_ha_peer *p, const char *host, const char *port, int wake,
     return rc;
 }
 
-int rmq_ha_leads_to(const rmq_ha_peer *p, const char *ip, int port) {
+int rmq_ha_leads_to(rmq_ha_peer *p, const char *ip, int port) {
     char text[INET6_ADDRSTRLEN] = "";
     ends e;
     if (!ends_of(p->fd, &e) || port_of(&e.there) != port) return 0;
@@ -212,7 +238,8 @@ int rmq_ha_leads_to(const rmq_ha_peer *p, const char *ip, int port) {
     const struct sockaddr_in6 *at6 = (const void *)&e.there;
     const struct sockaddr_in *at4 = (const void *)&e.there;
     inet_ntop(e.there.ss_family, six ? (const void *)&at6->sin6_addr : &at4->sin_addr, text, sizeof text);
-    if (strcmp(ip, six ? "::" : "0.0.0.0") == 0) return is_here(&e);        /* a listener has one family here */
+    /* A listener has one family here. */
+    if (strcmp(ip, six ? "::" : "0.0.0.0") == 0) return is_here(&e) || is_of_this_machine(p, &e.there);
     return strcmp(text, ip) == 0;
 }
 

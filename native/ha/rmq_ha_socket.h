@@ -25,7 +25,7 @@ int rmq_ha_pause(int wake, int64_t timeout_ms);
  * is no number is looked up by a thread that outlives this call, and, after rmq_ha_leave, its owner. */
 int rmq_ha_connect(rmq_ha_peer *p, const char *host, const char *port, int wake, int64_t timeout_ms);
 /* Whether p->fd leads to a listener of this machine at that numeric address. */
-int rmq_ha_leads_to(const rmq_ha_peer *p, const char *ip, int port);
+int rmq_ha_leads_to(rmq_ha_peer *p, const char *ip, int port);
 void rmq_ha_shut(rmq_ha_peer *p);       /* closes p->fd */
 void rmq_ha_leave(rmq_ha_peer *p);      /* a look-up that has not ended frees itself */
 /* What has come, at most n bytes; 0: the peer has closed. */

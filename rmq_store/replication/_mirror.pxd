@@ -12,7 +12,7 @@ cdef extern from "rmq_ha_socket.h" nogil:
         int fd
         rmq_mutex fork_lock
     int rmq_ha_connect(rmq_ha_peer *p, const char *host, const char *port, int wake, int64_t timeout_ms)
-    int rmq_ha_leads_to(const rmq_ha_peer *p, const char *ip, int port)
+    int rmq_ha_leads_to(rmq_ha_peer *p, const char *ip, int port)
     void rmq_ha_shut(rmq_ha_peer *p)
     void rmq_ha_leave(rmq_ha_peer *p)
     int64_t rmq_ha_receive(int fd, void *to, size_t n, int wake, int64_t timeout_ms)
