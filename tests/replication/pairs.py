@@ -45,6 +45,7 @@ def joined(leader: MessageStore) -> None:
 def caught_up(follower: MessageStore, leader: MessageStore) -> None:
     until(lambda: follower.max_log_offset == leader.max_log_offset, 20_000)
     assert follower.wait_dispatched(30)
+    assert leader.wait_dispatched(30)       # a slave may be there first: its acknowledgement waits for no queue
 
 
 def log_of(path: Path, begin: int, end: int) -> bytes:

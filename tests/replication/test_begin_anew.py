@@ -98,6 +98,7 @@ def killed_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path
         s.offsets.flush()
         s.flush()
         image = take_image(tmp_path / "s", tmp_path / "image")
+        assert m.wait_dispatched(30)
         expected = {topic: content_of(m, topic, 0) for topic in ("T", "U")}
     monkeypatch.undo()
     return image, expected
