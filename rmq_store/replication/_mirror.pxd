@@ -57,6 +57,7 @@ cdef struct Mirror:
     char[256] topic             # NUL-terminated; still while told is less than asked
     pthread_t thread
     bint running
+    int64_t overlap             # bytes of the own log that the next connection begins with
     # ---- one connection
     int64_t frame_at, frame_left    # log offset of the next byte of the frame, and how many are still to come
     int64_t received            # log offset of the next byte to come

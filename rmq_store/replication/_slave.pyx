@@ -18,8 +18,8 @@ from rmq_store.base.segment._file cimport row_start
 from rmq_store.codec._record cimport rmq_get32, rmq_get64, rmq_put64
 from rmq_store.log.commitlog._log cimport Log, log_lock_begin, log_lock_end
 from rmq_store.log.flush._flush cimport flush_all
-from rmq_store.replication._ha cimport (RMQ_HA_ADDRESS, RMQ_HA_FAILED, RMQ_HA_FOLLOWS, RMQ_HA_LOST, RMQ_HA_SELF, RMQ_HA_SHORT,
-                                        RMQ_HA_WRONG, rmq_ha_heard, rmq_ha_note, rmq_ha_say)
+from rmq_store.replication._ha cimport (RMQ_HA_ADDRESS, RMQ_HA_FAILED, RMQ_HA_FOLLOWS, RMQ_HA_LOST, RMQ_HA_PARTED, RMQ_HA_SELF,
+                                        RMQ_HA_SHORT, RMQ_HA_WRONG, rmq_ha_heard, rmq_ha_note, rmq_ha_say)
 from rmq_store.replication._mirror cimport (STATE_COMPARES, STATE_FAILED, STATE_FOLLOWS, STATE_REFUSED, STATE_STALLED,
                                             STATE_WAITS, Mirror, mirror_append, mirror_begin, mirror_publish, mirror_refuse,
                                             mirror_room, mirror_take, mirror_tell, mirror_wait, rmq_ha_close, rmq_ha_connect,
@@ -35,6 +35,7 @@ cdef enum:
     STREAM = 64 << 10           # of one receive: there may be more already
     REPORT = 1 << 20
     OVERLAP = 64 << 10          # bytes of the own log that a connection begins with, to compare
+    WIDER = 32                  # times as many where a master ends the connection unheard: its log may end before them
     FRAME_MAX = 4 << 20         # of a frame; RocketMQ's slave reads no larger one either
 
 cdef int64_t MS = 1_000_000
@@ -153,6 +154,7 @@ cdef int _follows(Mirror *m) noexcept nogil:
     if rmq_load32(&m.state) != STATE_FOLLOWS:
         rmq_publish32(&m.state, STATE_FOLLOWS)
         m.last_what = -1
+        m.overlap = OVERLAP
         rmq_ha_say(&m.notes, RMQ_HA_FOLLOWS, 0, m.log.position, rmq_load(&m.master_end), m.peer)
     return 0
 
@@ -186,7 +188,7 @@ cdef int _session(Mirror *m) noexcept nogil:
     cdef bint heard = False
     m.from_ = m.to = m.raw = m.end = m.frame_left = m.owed = 0
     m.filler_left = -1
-    m.received = mirror_begin(m, OVERLAP, &m.filler_from)
+    m.received = mirror_begin(m, m.overlap, &m.filler_from)
     if m.received < 0:
         return mirror_refuse(m, RMQ_HA_FAILED, <int> -m.received, m.log.position, 0)
     rmq_publish(&m.master_end, -1)
@@ -211,6 +213,8 @@ cdef int _session(Mirror *m) noexcept nogil:
             continue
         if rmq_load32(&m.stop) != 0:
             return 0
+        if got == 0 and not heard and m.overlap < m.log.row.file_size:
+            m.overlap *= WIDER
         if got <= 0:
             return mirror_refuse(m, RMQ_HA_LOST, <int> -got, m.log.position, not heard)
         heard = True
@@ -244,6 +248,8 @@ cdef void *_run(void *arg) noexcept nogil:
             before, begun = m.log.position, _now(m)
             _session(m)
             mirror_tell(m)
+            if rmq_load32(&m.state) == STATE_REFUSED and (m.last_what == RMQ_HA_PARTED or m.last_what == RMQ_HA_SHORT):
+                m.overlap = m.log.position - m.last_a + OVERLAP         # the place is known: no more is compared each time
             # A master that ends each connection at once, as one with an unreadable page, is asked less and less often.
             if m.log.position != before or _now(m) - begun >= min(m.heartbeat_ms, STEADY_MS) * MS:
                 pause = RETRY_FIRST_MS
@@ -287,7 +293,7 @@ cdef class Slave:
             own = host.strip("[]").encode()[:RMQ_HA_ADDRESS - 1]
             strncpy(m.own_ip, own, RMQ_HA_ADDRESS - 1)
             m.own_port = int(port)
-        m.asked, m.told = 1, not gate
+        m.asked, m.told, m.overlap = 1, not gate, OVERLAP
         m.heartbeat_ms, m.silence_ms = options.ha_send_heartbeat_interval_ms, options.ha_housekeeping_interval_ms
         m.record_max = min(options.message_size_max_bytes + 65536, options.segment_size_bytes)
         m.sync_mode = store.sync_mode

@@ -1,6 +1,7 @@
 """A master and a slave of this library: the slave's log is the master's, byte for byte, whatever comes between them."""
 import itertools
 import random
+import re
 import shutil
 from pathlib import Path
 
@@ -156,17 +157,26 @@ def test_slave_that_is_ahead(tmp_path: Path, caplog: pytest.LogCaptureFixture) -
             assert peer.closed_by_peer()
 
 
-def test_a_slave_with_more_than_its_master_stays_refused(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """An old master beside its successor: between two attempts, too, and the log says what to do."""
-    with MessageStore.open(tmp_path / "m", **SMALL) as m:
+@pytest.mark.parametrize("since", [0, 3])
+@pytest.mark.parametrize("more", [1, 10, 300])
+def test_a_slave_with_more_than_its_master_stays_refused(tmp_path: Path, caplog: pytest.LogCaptureFixture, more: int,
+                                                         since: int) -> None:
+    """An old master beside its successor: between two attempts, too, and the log says where they part, and what to do. more:
+    messages of 10,000 bytes that the slave has; since: those that the master has in their place."""
+    small = {**SMALL, "segment_size_bytes": 8 << 20, "ha_send_heartbeat_interval_ms": 100}
+    with MessageStore.open(tmp_path / "m", **small) as m:
         m.put("T", b"both", wait=True)
+        end = m.max_log_offset
     shutil.copytree(tmp_path / "m", tmp_path / "s")
-    with MessageStore.open(tmp_path / "s", **SMALL) as s:
-        s.put("T", b"more", wait=True)
-    beats = {"ha_send_heartbeat_interval_ms": 100}
-    with master(tmp_path / "m", **beats) as m, slave(tmp_path / "s", m, **beats) as s:
+    for name, count in ("s", more), ("m", since):
+        with MessageStore.open(tmp_path / name, **small) as store:
+            for _ in range(count):
+                store.put("T", name.encode() * 10_000)
+    with master(tmp_path / "m", **small) as m, slave(tmp_path / "s", m, **small) as s:
         until(lambda: s.replication().state == "refused", 20_000)
-        until(lambda: "make the slave anew from a backup" in caplog.text, 20_000)
+        until(lambda: "does not follow master" in caplog.text, 20_000)
+        where = re.search("the logs part at or before offset ([0-9]+)|the master's log ends at offset ([0-9]+)", caplog.text)
+        assert where is not None and end <= int(where[1] or where[2]) < end + 200, caplog.text
         tries: set[str] = set()
         seen: set[str] = set()
 
