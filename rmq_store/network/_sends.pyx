@@ -23,7 +23,7 @@ from rmq_store.network._net cimport (
 from rmq_store.network._settled cimport SENT, SLAVE_NOT_AVAILABLE, settled_answer, settled_later, settled_room
 from rmq_store.network._state cimport BATCH_MAX, UNIQUE_MAX, Service, Waiting
 from rmq_store.network._tables cimport PERM_WRITE, TopicRow, tables_topic
-from rmq_store.queues.consumequeue._batches cimport queue_batched
+from rmq_store.queues.consumequeue._kinds cimport queue_keep_plain
 from rmq_store.queues.consumequeue._queue cimport Queue, queues_find
 
 cdef extern from "<sys/socket.h>" nogil:
@@ -147,7 +147,7 @@ cdef Queue *_queue(Service *s, TopicRow *t, int32_t queue_id) noexcept nogil:
     cdef Queue *q = t.queues[queue_id]
     if q == NULL:       # of batches, if topics.json says otherwise by now: Python refuses what goes there
         q = queues_find(s.queues, t.name, t.size, queue_id, True)
-        t.queues[queue_id] = NULL if q == NULL or queue_batched(q) else q
+        t.queues[queue_id] = q if q != NULL and queue_keep_plain(s.queues, q) else NULL
     return t.queues[queue_id]
 
 

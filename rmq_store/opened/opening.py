@@ -164,7 +164,8 @@ def _load_and_recover(store: StoreServes, files: ControlFiles, places: Places, o
     _load_batches(store, files, places, options, table)
     emptied = load_queues(table)
     _building.take_queues(store, table)
-    for (topic, queue_id), offset in removed_queues(files, places.root).items():
+    removed = removed_queues(files, places.root)
+    for (topic, queue_id), offset in removed.items():
         note_removed(store, topic, queue_id, offset)
     if options.index_enabled:
         index = load_index(io, places.index, places.index_tmp, options.index_slots, options.index_entries_max, readonly)
@@ -173,7 +174,7 @@ def _load_and_recover(store: StoreServes, files: ControlFiles, places: Places, o
         _settle_names(files, places)
     _building.make_dispatcher(store, options.delay_levels, (False, False) if readonly else places.with_log())
     found = _find(store, places, options, table, emptied, clean,
-                  checkpoint.read(files, places.checkpoint))
+                  checkpoint.read(files, places.checkpoint), max(removed.values(), default=-1))
     if not readonly and options.enable_calc_filter_bit_map and options.consumequeue_ext_enabled:
         store._filters = open_filters(files, places.root, options, filter_setter(store))   # before anything is dispatched
     _settle(store, files, places, found)
@@ -203,8 +204,9 @@ def _batch_topics(files: ControlFiles, places: Places) -> frozenset[str]:
 
 
 def _find(store: StoreServes, places: Places, options: Options, table: QueueTableOwner, emptied: list[Emptied], clean: bool,
-          times: Times) -> Found:
-    """Where log and queues end, and what is damaged. Changes nothing on the disk."""
+          times: Times, removed_end: int) -> Found:
+    """Where log and queues end, and what is damaged. removed_end: queues that led so far were removed. Changes nothing on the
+    disk."""
     recovery, queues = _building.log_recovery(store), _building.queue_recovery(store)
     rules = Rules(clean=clean, compat=options.compat, check_crc=options.recover_check_crc,
                   crc_property=options.record_crc_required, index_safe=options.index_enabled and options.index_recover_safe,
@@ -219,7 +221,7 @@ def _find(store: StoreServes, places: Places, options: Options, table: QueueTabl
         cut_short = _refuse_version(store, places, recovery, outcome)
         believed_end, rotten_from = queues.settle_newest()
         lacking_from = min([lacking_from, rotten_from, *(table.max_physical_offset(e.topic, e.queue_id) for e in emptied)])
-        if believed_end < max((s for s in recovery.starts() if s < outcome.end), default=-1):
+        if max(believed_end, removed_end) < max((s for s in recovery.starts() if s < outcome.end), default=-1):
             lacking_from = min(lacking_from, believed_end)      # all that the log's last file holds
         if outcome.last_timestamp > 0:      # a time ahead of the log would be ahead for ever
             physical, logics, index = (min(t, outcome.last_timestamp) for t in times[:3])

@@ -10,16 +10,19 @@ from libc.string cimport memcpy
 
 from rmq_store.access.writer._arguments cimport checked_wait
 from rmq_store.access.writer._delays cimport delay_asked
-from rmq_store.access.writer._put cimport GIL_RELEASE_BYTES_MIN, Topic, Turn, asks_to_wait, place_locked, wants_of
+from rmq_store.access.writer._put cimport GIL_RELEASE_BYTES_MIN, StorePut, Topic, Turn, asks_to_wait, place_locked, wants_of
 from rmq_store.access.writer._put_many cimport PutManyResult, StorePutMany
+from rmq_store.base.io._sync cimport rmq_mutex_lock, rmq_mutex_unlock
 from rmq_store.codec._inner cimport INNER_COUNT_MAX
 from rmq_store.codec._layout cimport FLAG_COMPRESSED, FLAG_INNER_BATCH, FLAG_NEED_UNWRAP, FLAG_TRANSACTION
 from rmq_store.codec._record cimport RecordArgs, body_crc32, record_prepare
 from rmq_store.codec._text cimport digits_put
 from rmq_store.log.commitlog._log cimport APPEND_OK, Appended, Log, log_append, log_lock_begin, log_lock_end, log_reserve_max
-from rmq_store.queues.consumequeue._batches cimport topic_batched, topic_set_batched
+from rmq_store.queues.consumequeue._batches cimport topic_batched
+from rmq_store.queues.consumequeue._kinds cimport CHANGE_ALL, CHANGE_NOT, CHANGE_UNUSED, Change, topic_set_batched
 from rmq_store.queues.consumequeue._owner cimport QueueTableOwner
-from rmq_store.queues.consumequeue._queue cimport Queue, QueueTable, queues_find
+from rmq_store.queues.consumequeue._queue cimport Queue, QueueTable, queues_find, queues_hold_sync, queues_let_sync
+from rmq_store.queues.consumequeue._state cimport BATCH_CLOSE, BATCH_DROP, BATCH_OPEN, BATCH_TAKE, BatchStep
 
 from rmq_store import errors
 from rmq_store.access.writer._put_many import _many_result
@@ -54,7 +57,7 @@ cdef int _number_batch(RecordArgs *a, InnerTurn *it, int32_t count) except -1:
 cdef int _place(Log *log, Turn *t, int64_t now) noexcept nogil:
     cdef InnerTurn *it = <InnerTurn *> t
     cdef int status
-    if not topic_batched(it.table, t.args.topic, t.args.topic_size):
+    if topic_batched(it.table, t.args.topic, t.args.topic_size) < 2:
         it.gone = True              # meanwhile: nothing is stored
         return APPEND_OK
     if t.born_now:
@@ -100,6 +103,22 @@ cdef object _of_all(list elements, object given):
     return known
 
 
+cdef int _step(StorePut store, const char *topic, int32_t size, BatchStep step) noexcept nogil:
+    # Dispatch and sync stand still while queues change their kind: no entry is on its way. As topic_set_batched.
+    cdef Change change = CHANGE_ALL if store.dispatcher.mirrors else CHANGE_UNUSED      # nobody puts to a slave
+    cdef int rc
+    if store.readonly or step == BATCH_OPEN:
+        return topic_set_batched(store.queues, topic, size, step, CHANGE_NOT)
+    rmq_mutex_lock(&store.dispatcher.round_lock)
+    queues_hold_sync(store.queues)
+    log_lock_begin(store.log)
+    rc = topic_set_batched(store.queues, topic, size, step, change)
+    log_lock_end(store.log)
+    queues_let_sync(store.queues)
+    rmq_mutex_unlock(&store.dispatcher.round_lock)
+    return rc
+
+
 cdef object _no_batch_queues(str topic):
     return errors.MessageIllegal(f"{topic} has no batch queues, so it takes no inner batch: make it a topic with batch queues "
                                  "first (topic_table.set_queue_type, `rmqstore topics set --queue-type BatchCQ`), or use "
@@ -127,32 +146,33 @@ cdef class StorePutInner(StorePutMany):
         self.batch_names.update(topics)
 
     def _batch_topic(self, str topic not None, str step not None):
-        """"take": new queues of the topic are batch queues, or ArgumentIllegal is raised as it has others. "open": topics.json
-        says so, and puts may come. "drop": the topic has them no more, or ArgumentIllegal is raised as they have messages."""
+        """"take": queues of the topic are batch queues, new ones and those without messages; or ArgumentIllegal is raised as it
+        has others. "open": topics.json says so, and puts may come. "close": topics.json is about to say so no more, and no put
+        comes; or ArgumentIllegal is raised as the batch queues have messages. "drop": topics.json does not say so."""
         cdef bytes name = topic.encode("utf-8", "surrogatepass")
         cdef const char *text = name
         cdef int32_t size = <int32_t> PyBytes_GET_SIZE(name)
+        cdef BatchStep then
         cdef int rc
         self._enter()
+        then = {"take": BATCH_TAKE, "open": BATCH_OPEN, "close": BATCH_CLOSE, "drop": BATCH_DROP}[step]
+        if step == "take":
+            (<QueueTableOwner> self.queues_owner).batched(self.batch_dir, self.batch_file_size, (), False)
+        self.calls += 1
+        with nogil:
+            rc = _step(self, text, size, then)
+        self.calls -= 1
+        if rc < 0:
+            raise MemoryError("batch topics")
+        if rc > 0 and step == "take":
+            raise errors.illegal("queue.type", "BatchCQ", f"{topic} has, or had, queues of the type SimpleCQ since the "
+                                 "store was opened: use another topic, or delete this one and open the store again")
+        if rc > 0 and step != "open":
+            raise errors.illegal("topic", topic, "its batch queues have messages, and a store that has them is not opened "
+                                 "without the topic's entry: use delete_topics, which deletes the queues as well")
         if step == "open":
-            topic_set_batched(self.queues, text, size, 2)
             self.batch_names.add(topic)
-        elif step == "take":
-            if not (<QueueTableOwner> self.queues_owner).batched(self.batch_dir, self.batch_file_size, [name], False):
-                raise errors.illegal("queue.type", "BatchCQ", f"{topic} has, or had, queues of the type SimpleCQ since the "
-                                     "store was opened: use another topic, or delete this one and open the store again")
-        else:
-            self.calls += 1
-            with nogil:
-                log_lock_begin(self.log)
-                rc = topic_set_batched(self.queues, text, size, 0)
-                log_lock_end(self.log)
-            self.calls -= 1
-            if rc < 0:
-                raise MemoryError("batch topics")
-            if rc > 0:
-                raise errors.illegal("topic", topic, "its batch queues have messages, and a store that has them is not opened "
-                                     "without the topic's entry: use delete_topics, which deletes the queues as well")
+        elif step != "take":
             self.batch_names.discard(topic)
 
     def put_inner_batch(self, topic, batch, *, queue_id=0, properties=None, sys_flag=0, born_timestamp=None, born_host=None,

@@ -6,7 +6,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport int32_t
 
 from rmq_store.codec._layout cimport FLAG_BORN_V6, FLAG_INNER_BATCH, FLAG_STORE_V6
-from rmq_store.queues.consumequeue._batches cimport queue_batched
+from rmq_store.queues.consumequeue._kinds cimport queue_keep_plain
 from rmq_store.queues.consumequeue._queue cimport Queue, QueueTable, queues_find
 
 from rmq_store import errors
@@ -16,7 +16,7 @@ cdef Queue *plain_queue(QueueTable *t, bytes topic, int32_t queue_id) except NUL
     cdef Queue *q = queues_find(t, PyBytes_AS_STRING(topic), <int32_t> PyBytes_GET_SIZE(topic), queue_id, True)
     if q == NULL:
         raise MemoryError("queue")
-    if queue_batched(q):
+    if not queue_keep_plain(t, q):
         raise errors.MessageIllegal(f"{topic.decode('utf-8', 'replace')} has batch queues (queue.type=BatchCQ), in which "
                                     "readers find inner batches alone: use put_inner_batch, or another topic")
     return q

@@ -9,16 +9,12 @@ from rmq_store.queues.consumequeue._state cimport QueueState, TableState
 from rmq_store.queues.consumequeue._structs cimport Queue, QueueTable
 
 
-# ---- for other rooms. Whether it is one; any thread, never changes while the queue has messages.
+# ---- for other rooms. Whether it is one; any thread, never changes while the queue has messages, or files.
 cdef bint queue_batched(const Queue *q) noexcept nogil
-# Whether new queues of this topic are batch queues; any thread. 1: config/topics.json is about to say so; 2: it does.
+# Whether new queues of this topic are batch queues; any thread. 2: config/topics.json says so; 1: it is about to, or not to.
 cdef int topic_batched(QueueTable *t, const char *topic, int32_t topic_size) noexcept nogil
 # Where batch queues lie; once, before a topic has them. 0 or -ENOMEM.
 cdef int queues_batch_dir(QueueTable *t, const char *dir, int64_t file_size) noexcept nogil
-# Makes new queues of the topic batch queues: 1, and then 2, as topic_batched; 2 changes nothing where they are not so any more.
-# Or, under the put lock, 0: not so any more. Returns 1, and nothing has changed: it has queues of another kind, or batch queues
-# that have messages; 0; -ENOMEM.
-cdef int topic_set_batched(QueueTable *t, const char *topic, int32_t topic_size, int has) noexcept nogil
 # The record at log offset `physical` is a batch: of the queue_put that follows.
 cdef void queues_batch(QueueTable *t, int64_t physical, int64_t base, int32_t count) noexcept nogil
 # Copies up to `count` units of 46 bytes, from the one on that holds queue offset `from_offset`, or is the next behind it; never

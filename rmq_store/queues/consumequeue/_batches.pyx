@@ -4,8 +4,7 @@ How a unit is searched for: _units.pyx.
 """
 from libc.stdint cimport INT64_MAX, int32_t, int64_t
 
-from rmq_store.base.io._sync cimport (EIO, ENOENT, ENOMEM, rmq_load, rmq_mutex_lock, rmq_mutex_unlock, rmq_publish,
-                                      rmq_publish32)
+from rmq_store.base.io._sync cimport EIO, ENOENT, ENOMEM, rmq_load, rmq_publish, rmq_publish32
 from rmq_store.base.segment._file cimport text_copy
 from rmq_store.codec._inner cimport (BATCH_UNIT_SIZE, batch_base, batch_bytes, batch_code, batch_count, batch_physical,
                                      batch_time, batch_valid)
@@ -14,9 +13,9 @@ from rmq_store.codec._unit cimport unit_put
 from rmq_store.queues.consumequeue._descriptors cimport UnitFiles
 from rmq_store.queues.consumequeue._files cimport (files_cut, files_drop_first, files_next_data, files_pass_gone,
                                                    files_read, files_there)
-from rmq_store.queues.consumequeue._state cimport QueueState, TableState, links_of, marks_of, state_of
+from rmq_store.queues.consumequeue._state cimport QueueState, TableState, marks_of, state_of
 from rmq_store.queues.consumequeue._structs cimport Queue, QueueTable
-from rmq_store.queues.consumequeue._table cimport table_batched, table_of_topic, table_set_batched
+from rmq_store.queues.consumequeue._table cimport table_batched
 from rmq_store.queues.consumequeue._units cimport (BLOCK_UNITS, BY_BASE, BY_END, BY_PHYSICAL, BY_TIME, units_first,
                                                    units_fitting, units_one, units_valid_before, units_within)
 
@@ -40,24 +39,6 @@ cdef int queues_batch_dir(QueueTable *table, const char *dir, int64_t file_size)
         t.batch_dir = text_copy(dir)
         t.batch_file_size = (file_size + BATCH_UNIT_SIZE - 1) // BATCH_UNIT_SIZE * BATCH_UNIT_SIZE
     return 0 if t.batch_dir != NULL else -ENOMEM
-
-
-cdef int topic_set_batched(QueueTable *table, const char *topic, int32_t topic_size, int has) noexcept nogil:
-    cdef TableState *t = <TableState *> table
-    cdef Queue *q
-    cdef int rc = 0
-    rmq_mutex_lock(&t.insert_lock)
-    q = table_of_topic(t, topic, topic_size)
-    while q != NULL and rc == 0:
-        if has:
-            rc = not queue_batched(q)
-        else:
-            rc = queue_batched(q) and (q.next_offset > 0 or rmq_load(&q.max_offset) > 0)
-        q = links_of(q).same_topic
-    if rc == 0:
-        rc = table_set_batched(t, topic, topic_size, has)
-    rmq_mutex_unlock(&t.insert_lock)
-    return rc
 
 
 cdef void queues_batch(QueueTable *table, int64_t physical, int64_t base, int32_t count) noexcept nogil:
@@ -115,7 +96,7 @@ cdef int64_t queue_read_batches(QueueTable *table, Queue *q, int64_t from_offset
     cdef QueueState *s = state_of(q)
     cdef UnitFiles *f = &s.entries
     cdef int64_t end, first, removed, at, got, limit, n
-    if from_offset < 0 or count <= 0:
+    if from_offset < 0 or count <= 0 or not s.batched:      # meanwhile it became a queue of the other kind
         return 0
     while from_offset < rmq_load(&q.max_offset):
         removed = rmq_load(&q.removed_below)

@@ -16,11 +16,12 @@ from rmq_store.codec._layout cimport UNIT_SIZE
 from rmq_store.codec._record cimport topic_fits, topic_light
 from rmq_store.codec._unit cimport unit_blank, unit_bytes, unit_physical, unit_valid
 from rmq_store.queues.consumequeue._arrivals cimport hubs_note, hubs_signal
-from rmq_store.queues.consumequeue._batches cimport queue_batched, topic_set_batched
+from rmq_store.queues.consumequeue._batches cimport queue_batched
 from rmq_store.queues.consumequeue._descriptors cimport (FILES_PATH_SIZE, UnitFiles, descriptor_acquire, descriptor_forget,
                                                          descriptor_release, files_path)
 from rmq_store.queues.consumequeue._files cimport files_done, files_init, files_passed, files_there
-from rmq_store.queues.consumequeue._state cimport QueueState, TableState, interests_of, state_of
+from rmq_store.queues.consumequeue._kinds cimport CHANGE_NOT, topic_set_batched
+from rmq_store.queues.consumequeue._state cimport BATCH_TAKE, QueueState, TableState, interests_of, state_of
 from rmq_store.queues.consumequeue._rest cimport state_kept
 from rmq_store.queues.consumequeue._structs cimport Queue, QueueTable
 from rmq_store.queues.consumequeue._table cimport table_at, table_batched, table_find
@@ -90,7 +91,7 @@ cdef int64_t _batches_come(TableState *t, const char *topic, int32_t topic_size,
         return size if size < 0 else -ENOENT        # it is just being made
     if size != t.batch_file_size:
         rc = _adopt_size(t, size)
-    return topic_set_batched(<QueueTable *> t, topic, topic_size, 1) if rc == 0 else rc
+    return topic_set_batched(<QueueTable *> t, topic, topic_size, BATCH_TAKE, CHANGE_NOT) if rc == 0 else rc
 
 
 cdef Queue *queue_that_is(QueueTable *table, const char *topic, int32_t topic_size, int32_t queue_id, int64_t index,

@@ -13,14 +13,15 @@ from rmq_store.codec._inner cimport (BATCH_UNIT_SIZE, batch_base, batch_bytes, b
                                      batch_time)
 from rmq_store.codec._layout cimport UNIT_SIZE
 from rmq_store.codec._unit cimport is_ext_address, unit_bytes, unit_code, unit_physical
-from rmq_store.queues.consumequeue._batches cimport queue_read_batches, queues_batch_dir, topic_batched, topic_set_batched
+from rmq_store.queues.consumequeue._batches cimport queue_read_batches, queues_batch_dir, topic_batched
+from rmq_store.queues.consumequeue._kinds cimport CHANGE_NOT, topic_set_batched
 from rmq_store.queues.consumequeue._queue cimport (Queue, QueueTable, queue_add_ext_file, queue_add_file, queue_correct_min,
                                                    queue_cut, queue_destroy, queue_file_at, queue_file_count, queue_find_end,
                                                    queue_put, queue_read, queue_read_ext, queue_truncate, queues_at,
                                                    queues_count, queues_find, queues_free, queues_gaps, queues_new,
                                                    queues_bit_map, queues_publish, queues_sync)
 from rmq_store.queues.consumequeue._rest cimport rest_states
-from rmq_store.queues.consumequeue._state cimport TableState
+from rmq_store.queues.consumequeue._state cimport BATCH_OPEN, BATCH_TAKE, TableState
 
 cdef extern from "rmq_queue_dirs.h" nogil:
     ctypedef struct rmq_queue_dir:
@@ -123,9 +124,9 @@ cdef class QueueTableOwner:
         self.batch_dir = dir
         for name in sorted(topics):
             if rc == 0:
-                rc = topic_set_batched(self.table, name, <int32_t> len(name), 1)
+                rc = topic_set_batched(self.table, name, <int32_t> len(name), BATCH_TAKE, CHANGE_NOT)
             if rc == 0 and said:
-                rc = topic_set_batched(self.table, name, <int32_t> len(name), 2)
+                rc = topic_set_batched(self.table, name, <int32_t> len(name), BATCH_OPEN, CHANGE_NOT)
         if rc < 0:
             raise MemoryError("batch topics")
         return rc == 0

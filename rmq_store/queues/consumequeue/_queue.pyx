@@ -376,6 +376,9 @@ cdef int64_t queue_read(QueueTable *t, Queue *q, int64_t from_offset, unsigned c
     while True:
         removed = rmq_load(&q.removed_below)
         got = _read(t, q, s, from_offset, out, count)
+        if got < 0 and state_of(q) != s:        # removed under the read, and of the other kind now
+            s = state_of(q)
+            continue
         if got >= 0 or removed == rmq_load(&q.removed_below):       # else it begins anew: its files were deleted under the read
             break
     state_let(&t.state, q)

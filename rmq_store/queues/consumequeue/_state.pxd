@@ -3,7 +3,7 @@
 from libc.stdint cimport int32_t, int64_t, uint32_t
 
 from rmq_store.base.io._io cimport rmq_io
-from rmq_store.base.io._sync cimport rmq_mutex
+from rmq_store.base.io._sync cimport rmq_load, rmq_mutex
 from rmq_store.codec._layout cimport UNIT_SIZE
 from rmq_store.codec._unit cimport unit_put
 from rmq_store.queues.consumequeue._descriptors cimport FileCache, UnitFiles
@@ -21,6 +21,12 @@ cdef enum Filling:
     FILLING_NOT = 0                     # records come as they were put
     FILLING_BACK = 1                    # while it opens: a queue that lacks an entry is filled from further back
     FILLING_ALL = 2                     # while it opens: what the log does not have, nobody has
+
+cdef enum BatchStep:
+    BATCH_DROP = 0                      # the topic has batch queues no more
+    BATCH_TAKE = 1                      # config/topics.json is about to say that it has them
+    BATCH_OPEN = 2                      # it says so: where BATCH_TAKE or BATCH_CLOSE was the step before
+    BATCH_CLOSE = 3                     # it is about to say so no more
 
 cdef struct Waiting:
     int64_t physical
@@ -45,6 +51,7 @@ cdef struct QueueState:
     int batch_limit                     # dispatch: bytes of the buffer that may be used
     int64_t batch_end                   # byte offset behind the last unit that may be read (atomic)
     int64_t batch_read                  # following: behind the last unit that was read
+    QueueState *other                   # while the queue is of the other kind, or once it was: its state then; NULL: never
     # sync
     int unsynced
     Queue *next_unsynced
@@ -57,6 +64,9 @@ cdef struct Marks:
     # At Queue.line_of_identity.
     uint32_t hash
     int held                            # 0: its state is always there; else a light queue: HELD and who uses its state
+    # Not of a light queue with `held`: another row has this place (_rest.pyx). Atomic, set under insert_lock: puts of plain
+    # messages keep the queue, and ask no more.
+    int plain
 
 cdef struct Links:
     # At Queue.line_of_append.
@@ -76,7 +86,7 @@ cdef struct Directory:
 cdef struct BatchTopic:
     # One that has batch queues, or had them: it lives as long as the table.
     int32_t size
-    int has                             # atomic: 2 where config/topics.json says so, 1 where it is about to
+    int has                             # atomic: 2 where config/topics.json says so, 1 where it is about to, or not to
     char *name                          # behind it
 
 cdef struct BatchTopics:
@@ -162,8 +172,8 @@ cdef struct TableState:
 
 
 cdef inline QueueState *state_of(const Queue *q) noexcept nogil:
-    # Of a light queue only while it is held (_rest.pxd).
-    return <QueueState *> q.files
+    # Of a light queue only while it is held (_rest.pxd). Whoever asks keeps what he got: the queue may change its kind.
+    return <QueueState *> rmq_load(<int64_t *> &q.files)
 
 
 cdef inline Marks *marks_of(const Queue *q) noexcept nogil:

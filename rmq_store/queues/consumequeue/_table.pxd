@@ -2,7 +2,7 @@
 from libc.stdint cimport int32_t, int64_t
 
 from rmq_store.base.io._io cimport rmq_io
-from rmq_store.queues.consumequeue._state cimport TableState
+from rmq_store.queues.consumequeue._state cimport BatchStep, TableState
 from rmq_store.queues.consumequeue._structs cimport Queue
 
 
@@ -15,5 +15,8 @@ cdef Queue *table_at(TableState *t, int64_t i) noexcept nogil
 cdef Queue *table_of_topic(TableState *t, const char *topic, int32_t topic_size) noexcept nogil
 # Whether new queues of this topic are batch queues, as BatchTopic.has; any thread.
 cdef int table_batched(const TableState *t, const char *topic, int32_t topic_size) noexcept nogil
-# Makes them so, step by step, or not so any more. Under insert_lock. 0 or -ENOMEM.
-cdef int table_set_batched(TableState *t, const char *topic, int32_t topic_size, int has) noexcept nogil
+# The step to it, a BatchStep. Under insert_lock. 0 or -ENOMEM.
+cdef int table_set_batched(TableState *t, const char *topic, int32_t topic_size, BatchStep step) noexcept nogil
+# A queue without messages and files becomes one of the other kind. Under round_lock, run_lock, put lock and insert_lock. 0 or
+# -ENOMEM.
+cdef int table_change_kind(TableState *t, Queue *q) noexcept nogil

@@ -17,8 +17,9 @@ from rmq_store.queues.consumequeue._descriptors cimport file_cache_free, file_ca
 from rmq_store.queues.consumequeue._files cimport files_done, files_init
 from rmq_store.queues.consumequeue._rest cimport rest_done, rest_init, rest_new
 from rmq_store.queues.consumequeue._spares cimport spares_free, spares_new
-from rmq_store.queues.consumequeue._state cimport (BUFFER_COUNT, BUFFER_STRIDE, BatchTopic, BatchTopics, Directory, QueueState,
-                                                   TableState, links_of, marks_of, state_of)
+from rmq_store.queues.consumequeue._state cimport (BATCH_DROP, BATCH_OPEN, BATCH_TAKE, BUFFER_COUNT, BUFFER_STRIDE, BatchStep,
+                                                   BatchTopic, BatchTopics, Directory, QueueState, TableState, links_of,
+                                                   marks_of, state_of)
 from rmq_store.queues.consumequeue._structs cimport QueueFiles
 from rmq_store.queues.consumequeue._structs cimport Queue
 
@@ -66,9 +67,7 @@ cdef void table_done(TableState *t) noexcept nogil:
     if t.directory != NULL:
         for i in range(t.count):
             if marks_of(t.directory.order[i]).held == 0:        # rest_done frees the others
-                files_done(&state_of(t.directory.order[i]).entries)
-                files_done(&state_of(t.directory.order[i]).ext)
-                free(t.directory.order[i])
+                _queue_done(t.directory.order[i])
     rest_done(t)
     while t.directory != NULL:
         d = t.directory
@@ -82,6 +81,18 @@ cdef void table_done(TableState *t) noexcept nogil:
     free(t.ext_dir)
     free(t.memory)
     free(t.free_buffers)
+
+
+cdef void _queue_done(Queue *q) noexcept nogil:
+    cdef QueueState *first = <QueueState *> (<char *> q + sizeof(Queue))        # one piece of memory with the queue
+    cdef QueueState *other = first.other
+    files_done(&first.entries)
+    files_done(&first.ext)
+    if other != NULL:
+        files_done(&other.entries)
+        files_done(&other.ext)
+        free(other)
+    free(q)
 
 
 cdef Directory *_directory_new(int64_t capacity) noexcept nogil:
@@ -202,7 +213,7 @@ cdef int _more_batch_topics(TableState *t) noexcept nogil:
     return 0
 
 
-cdef int table_set_batched(TableState *t, const char *topic, int32_t topic_size, int has) noexcept nogil:
+cdef int table_set_batched(TableState *t, const char *topic, int32_t topic_size, BatchStep step) noexcept nogil:
     cdef BatchTopic *found
     cdef int64_t slot
     if _more_batch_topics(t) < 0:
@@ -217,8 +228,10 @@ cdef int table_set_batched(TableState *t, const char *topic, int32_t topic_size,
         memcpy(found.name, topic, topic_size)
         rmq_publish(<int64_t *> &t.batch_topics.slots[slot], <int64_t> found)
         t.batch_topics.count += 1
-    if has == 0 or found.has == has - 1:
-        rmq_publish32(&found.has, has)
+    if step == BATCH_DROP or (step == BATCH_TAKE and found.has == 0):
+        rmq_publish32(&found.has, step)
+    elif step >= BATCH_OPEN and found.has != 0:
+        rmq_publish32(&found.has, 2 if step == BATCH_OPEN else 1)
     return 0
 
 
@@ -237,7 +250,6 @@ cdef Queue *_queue_new(TableState *t, const char *topic, int32_t topic_size, int
     # One piece of memory: the queue, its state, its topic. Of a light queue the row.
     cdef char *at
     cdef Queue *q
-    cdef QueueState *s
     if (topic_light(topic, topic_size) and topic_size <= LIGHT_NAME_MAX and t.ext_file_size == 0
             and not table_batched(t, topic, topic_size)):
         q = rest_new(t, topic, topic_size, queue_id)
@@ -254,18 +266,49 @@ cdef Queue *_queue_new(TableState *t, const char *topic, int32_t topic_size, int
     q.topic_size = topic_size
     q.queue_id = queue_id
     q.max_physical_offset = -1
-    s = state_of(q)
     marks_of(q).hash = hash
-    s.new_min = -1
-    s.batched = table_batched(t, topic, topic_size) != 0
-    if (files_init(&s.entries, t.batch_dir if s.batched else t.dir, topic, topic_size, queue_id,
-                   t.batch_file_size if s.batched else t.file_size) < 0
-            or (t.ext_file_size > 0 and files_init(&s.ext, t.ext_dir, topic, topic_size, queue_id, t.ext_file_size) < 0)):
-        files_done(&s.entries)
+    if _state_init(t, q, state_of(q), table_batched(t, topic, topic_size) != 0) < 0:
         free(at)
         return NULL
-    s.entries.spares = NULL if s.batched else t.spares      # which are of the size of the others
     return q
+
+
+cdef int _state_init(TableState *t, const Queue *q, QueueState *s, bint batched) noexcept nogil:
+    # 0 or -ENOMEM.
+    s.new_min = -1
+    s.batched = batched
+    if (files_init(&s.entries, t.batch_dir if batched else t.dir, q.topic, q.topic_size, q.queue_id,
+                   t.batch_file_size if batched else t.file_size) < 0
+            or (t.ext_file_size > 0
+                and files_init(&s.ext, t.ext_dir, q.topic, q.topic_size, q.queue_id, t.ext_file_size) < 0)):
+        files_done(&s.entries)
+        return -ENOMEM
+    s.entries.spares = NULL if batched else t.spares        # which are of the size of the others
+    return 0
+
+
+cdef int table_change_kind(TableState *t, Queue *q) noexcept nogil:
+    # A reader may still have the state that goes out of use: it stays as it is, without a file, until the table goes, or until
+    # the queue is of that kind again.
+    cdef QueueState *s = state_of(q)
+    cdef QueueState *other = s.other
+    if other == NULL:
+        other = <QueueState *> rmq_new_lines(sizeof(QueueState))
+        if other == NULL:
+            return -ENOMEM
+        if _state_init(t, q, other, not s.batched) < 0:
+            free(other)
+            return -ENOMEM
+        other.other = s
+        s.other = other
+    other.next_index = other.blank_to = 0
+    other.new_min = -1
+    rmq_mutex_lock(&t.sync_lock)
+    other.unsynced, other.next_unsynced = s.unsynced, s.next_unsynced
+    s.unsynced, s.next_unsynced = 0, NULL
+    rmq_mutex_unlock(&t.sync_lock)
+    rmq_publish(<int64_t *> &q.files, <int64_t> other)
+    return 0
 
 
 cdef Queue *_insert(TableState *t, const char *topic, int32_t topic_size, int32_t queue_id, uint32_t hash) noexcept nogil:

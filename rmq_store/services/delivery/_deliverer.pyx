@@ -21,6 +21,7 @@ from rmq_store.log.commitlog._log cimport (APPEND_FENCED, APPEND_NEED_FILE, APPE
                                            log_dispatch_wake, log_lock_begin, log_lock_end_quick, log_wait_file, log_wait_room)
 from rmq_store.log.flush._flush cimport flush_wait
 from rmq_store.queues.consumequeue._arrivals cimport hub_free, hub_new
+from rmq_store.queues.consumequeue._kinds cimport queue_keep_plain
 from rmq_store.queues.consumequeue._queue cimport Queue, queues_find
 
 from rmq_store.errors import no_thread
@@ -224,6 +225,7 @@ cdef int deliver_append(Deliverer *d, RecordArgs *a) noexcept nogil:
     cdef bint slept_for
     if q == NULL:
         return -ENOMEM
+    queue_keep_plain(d.queues, q)           # a batch queue never leads to it; no other becomes one before it is there
     if d.refused[0]:
         return -ENOSPC
     while True:
