@@ -1,5 +1,6 @@
 """A topic whose messages are deleted has no type: its name may get queues of the other kind, and a kill in between leaves a
 store that opens."""
+import errno
 import logging
 import multiprocessing
 import os
@@ -13,6 +14,7 @@ import pytest
 
 from rmq_store import MessageStore, errors
 from rmq_store.events import Event
+from rmq_store.services.consumer.config_file import ConfigFile
 from tests.batchqueue.test_batch_queues import SMALL
 
 
@@ -149,3 +151,71 @@ def test_readers_beside_a_change_of_the_kind(tmp_path: Path) -> None:
         for thread in threads:
             thread.join()
         assert not failures and bodies(store) == [b"a", b"b"]
+
+
+@pytest.mark.parametrize("how", ["remove", "delete_topics"])
+def test_a_kill_behind_the_removal_of_an_entry(how: str, tmp_path: Path) -> None:
+    """As soon as the topic takes plain messages, its entry is gone from the file."""
+    def work(store: MessageStore) -> None:
+        store.topic_table.set_queue_type("B", "BatchCQ")
+        if how == "delete_topics":
+            put(store, "batch", b"old")
+        getattr(store if how == "delete_topics" else store.topic_table, how)("B")
+        put(store, "plain", b"p")
+        store.flush()
+
+    killed(tmp_path / "s", work)
+    with MessageStore.open(tmp_path / "s", **SMALL) as store:
+        assert bodies(store) == [b"p"] and store.topic_table.get("B") is None
+
+
+def test_no_message_while_an_entry_is_being_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until the file says so, the topic takes neither plain messages nor inner batches; a full disk leaves it as before."""
+    refused: list[str] = []
+    save = ConfigFile.save
+
+    def saved(self: ConfigFile, *content: Any) -> None:
+        for call in (lambda: store.put("B", b"p"), lambda: store.put_inner_batch("B", [b"x"])):
+            with pytest.raises(errors.MessageIllegal) as raised:
+                call()
+            refused.append(str(raised.value))
+        if len(refused) == 2:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        save(self, *content)
+
+    with MessageStore.open(tmp_path / "s", **SMALL) as store:
+        store.topic_table.set_queue_type("B", "BatchCQ")
+        with monkeypatch.context() as patch:
+            patch.setattr(ConfigFile, "save", saved)
+            with pytest.raises(OSError, match="No space left"):
+                store.topic_table.remove("B")
+            assert store.batch_topics == {"B"} and store.topic_table.get("B")["attributes"] == {"queue.type": "BatchCQ"}
+        put(store, "batch", b"a", b"b")
+        assert bodies(store) == [b"a", b"b"]
+        store.delete_topics("B")
+        store.topic_table.set_queue_type("B", "BatchCQ")
+        with monkeypatch.context() as patch:
+            patch.setattr(ConfigFile, "save", saved)
+            assert store.topic_table.remove("B")
+        assert len(refused) == 4 and store.batch_topics == frozenset()
+        put(store, "plain", b"p")
+    with MessageStore.open(tmp_path / "s", **SMALL) as store:
+        assert bodies(store) == [b"p"]
+
+
+def test_an_inner_batch_waits_for_the_file(tmp_path: Path) -> None:
+    """Under the put lock, too: a put that knows the topic from before comes between the steps of the next one."""
+    with MessageStore.open(tmp_path / "s", **SMALL) as store:
+        store.topic_table.set_queue_type("B", "BatchCQ")
+        store._batch_topic("B", "close")
+        store._batch_topic("B", "open")
+        store.put_inner_batch("B", [b"a"])
+        store.wait_dispatched()
+        store.delete_topics("B")
+        store._batch_topic("B", "open")             # as such a put knows it
+        store._batch_topic("B", "take")
+        before = store.max_log_offset
+        with pytest.raises(errors.MessageIllegal, match="no batch queues"):
+            store.put_inner_batch("B", [b"x"])
+        assert store.max_log_offset == before
+        store._batch_topic("B", "drop")

@@ -6,7 +6,6 @@ needs neither file: a put makes its topic. They are for a broker that takes the 
 groups. Thread-safety: every method, one lock.
 """
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -117,6 +116,12 @@ class _Table:
         return self._set(name, fields)
 
     def _set(self, name: str, fields: Mapping[str, object]) -> dict[str, Any]:
+        entry, changed = self._change(name, fields)
+        if changed:
+            self._announce()
+        return entry
+
+    def _change(self, name: str, fields: Mapping[str, object]) -> tuple[dict[str, Any], bool]:
         with self._lock:
             before = self._entries.get(name)
             entry = (self._defaults | {self.name_field: name} if before is None else dict(before)) | dict(fields)
@@ -124,9 +129,7 @@ class _Table:
                 self._entries[name] = entry
                 self._dirty = True
                 self.changes += 1
-        if entry != before:
-            self._announce()
-        return dict(entry)
+        return dict(entry), entry != before
 
     def _check(self, name: str, fields: Mapping[str, object], named: bool = True) -> None:
         if self._readonly:
@@ -142,12 +145,19 @@ class _Table:
     def write_entries(self, entries: Mapping[str, Mapping[str, object]]) -> None:
         """Makes or changes entries and writes them at once: durable when it returns. Raises OSError, StoreClosed: then none has
         changed, and nothing of them is left for a later write."""
+        self._write_now(entries)
+        self._announce()
+
+    def _write_now(self, entries: Mapping[str, Mapping[str, object]], gone: str | None = None) -> None:
+        """write_entries without a word to listeners. gone: an entry that goes."""
         with self._lock:
             before, dirty, more = dict(self._entries), self._dirty, dict(self._more)
             for name, fields in entries.items():
                 known = before.get(name)
                 whole = self._defaults | {self.name_field: name} if known is None else dict(known)
                 self._entries[name] = whole | dict(fields)
+            if gone is not None:
+                self._entries.pop(gone, None)
             self._dirty = True
             try:
                 if self._ended:
@@ -157,7 +167,6 @@ class _Table:
                 self._entries, self._dirty, self._more = before, dirty, more
                 raise
             self.changes += 1
-        self._announce()
 
     def version(self) -> dict[str, Any]:
         """The dataVersion of the file as it was last written or taken over: dict, empty for none."""
@@ -176,33 +185,22 @@ class _Table:
         with self._lock:
             if version == self._more.get("dataVersion") and not self._dirty:
                 return False
-        entries, done = self._fitting(entries)
-        try:
-            with self._lock:
-                self._take_over(entries, version)
-        except BaseException:
-            done(False)
-            raise
-        done(True)
+        self._take_over(entries, version)
         self._announce()
         return True
 
     def _take_over(self, entries: dict[str, dict[str, Any]], version: dict[str, Any]) -> None:
-        """Under the lock."""
-        before = self._entries, self._more, self._dirty
-        self._entries, self._more, self._dirty = entries, {**self._more, "dataVersion": version}, False
-        try:
-            if self._ended:
-                raise StoreClosed(self._file.path)
-            self._save()
-        except BaseException:
-            self._entries, self._more, self._dirty = before
-            raise
-        self.changes += 1
-
-    def _fitting(self, entries: dict[str, dict[str, Any]]) -> tuple[dict[str, dict[str, Any]], Callable[[bool], None]]:
-        """What of a master's entries this store can hold, and what to call when it is written, or is not. Without the lock."""
-        return entries, lambda written: None
+        with self._lock:
+            before = self._entries, self._more, self._dirty
+            self._entries, self._more, self._dirty = entries, {**self._more, "dataVersion": version}, False
+            try:
+                if self._ended:
+                    raise StoreClosed(self._file.path)
+                self._save()
+            except BaseException:
+                self._entries, self._more, self._dirty = before
+                raise
+            self.changes += 1
 
     def add(self, name: str, **fields: object) -> dict[str, Any]:
         """Makes an entry unless there is one; returns the one that holds. A group or topic that is in use keeps its name,
@@ -217,12 +215,16 @@ class _Table:
         """Forgets an entry; False where there is none."""
         if self._readonly:
             raise StoreNotWriteable(self._file.path)
+        found = self._forget(name)
+        if found:
+            self._announce()
+        return found
+
+    def _forget(self, name: str) -> bool:
         with self._lock:
             found = self._entries.pop(name, None) is not None
             self._dirty = self._dirty or found
             self.changes += found
-        if found:
-            self._announce()
         return found
 
     def _announce(self) -> None:
@@ -287,10 +289,12 @@ class TopicTable(_Table):
                  changed: Callable[[frozenset[str]], object] | None = None,
                  batches: Callable[[str, str], object] | None = None) -> None:
         """changed: called with compacted() after entries changed. batches: called with a topic, and with "take" before its
-        entry says that it has batch queues, "open" when that is durable, "drop" where it is not, or before the entry goes; it
-        raises where it cannot."""
+        entry says that it has batch queues, and "open" when that is durable; with "close" before the entry says so no more, and
+        "drop" when that is durable. Where the write fails, "drop" follows "take", and "open" follows "close". It raises where
+        it cannot."""
         self._policies = changed
         self._batches = batches
+        self._types = StoreLock(file.path, "types of topics")      # held from the first to the last step; before _lock
         super().__init__(file, compat=compat, readonly=readonly)
 
     def _tell(self) -> None:
@@ -329,13 +333,17 @@ class TopicTable(_Table):
 
     def _set_attribute(self, name: str, attribute: str, value: str) -> dict[str, Any]:
         """Durable when it returns; where it raises, nothing has changed."""
-        known = (self.get(name) or {}).get("attributes")
-        fields = {"attributes": (known if isinstance(known, dict) else {}) | {attribute: value}}
-        self._check(name, fields)
-        if known == fields["attributes"]:
-            self.flush()
-        else:
-            self.write_entries({name: fields})
+        with self._types:
+            known = (self.get(name) or {}).get("attributes")
+            fields = {"attributes": (known if isinstance(known, dict) else {}) | {attribute: value}}
+            self._check(name, fields)
+            changed = known != fields["attributes"]
+            if changed:
+                self._write_typed({name: fields})
+            else:
+                self.flush()
+        if changed:
+            self._announce()
         return self.get(name) or {}
 
     def _check(self, name: str, fields: Mapping[str, object], named: bool = True) -> None:
@@ -347,68 +355,89 @@ class TopicTable(_Table):
                 raise illegal(attribute, now, plain_reason(name))
 
     def _set(self, name: str, fields: Mapping[str, object]) -> dict[str, Any]:
-        if not self._changes_type(name, fields):
-            return super()._set(name, fields)
-        self.write_entries({name: fields})      # batch queues are no store's that does not say that it has them
+        with self._types:
+            if changed := self._changes_type(name, fields):     # batch queues are no store's that does not say that it has them
+                self._write_typed({name: fields})
+            else:
+                _, changed = self._change(name, fields)
+        if changed:
+            self._announce()
         return self.get(name) or {}
 
     def write_entries(self, entries: Mapping[str, Mapping[str, object]]) -> None:
+        with self._types:
+            self._write_typed(entries)
+        self._announce()
+
+    def _write_typed(self, entries: Mapping[str, Mapping[str, object]]) -> None:
+        """Under _types."""
         taken: list[str] = []
         try:
             for name, fields in entries.items():
                 if self._changes_type(name, fields):
                     self._take_type(name, fields)
                     taken.append(name)
-            super().write_entries(entries)
+            self._write_now(entries)
         except BaseException:
-            for name in taken:
-                if queue_type(self.get(name)) != "BatchCQ":     # else another call made it so meanwhile
-                    self._tell_type(name, "drop")
+            self._tell_types(taken, "drop")
             raise
-        for name in taken:
-            self._tell_type(name, "open")
+        self._tell_types(taken, "open")
 
     def remove(self, name: str) -> bool:
-        """Forgets an entry; False where there is none. Raises StoreNotWriteable, and ArgumentIllegal where the topic has batch
-        queues with messages: the store could not be opened without the entry."""
-        if queue_type(self.get(name)) == "BatchCQ" and not self._readonly:
-            self._tell_type(name, "drop")
+        """Forgets an entry; False where there is none. The entry of a topic with batch queues is gone from the file when the
+        call returns. Raises StoreNotWriteable, and ArgumentIllegal where the topic has batch queues with messages: the store
+        could not be opened without the entry; then also DiskFull, OSError, StoreClosed, and the entry is as before."""
         return super().remove(name)
+
+    def _forget(self, name: str) -> bool:
+        with self._types:
+            if queue_type(self.get(name)) != "BatchCQ":
+                return super()._forget(name)
+            self._tell_types([name], "close")       # plain messages have to wait for the file: it says what queues are opened
+            try:
+                self._write_now({}, name)
+            except BaseException:
+                self._tell_types([name], "open")
+                raise
+            self._tell_types([name], "drop")
+        return True
 
     def _take_over(self, entries: dict[str, dict[str, Any]], version: dict[str, Any]) -> None:
         """A topic with batch queues that the master does not name, as it was deleted there, or came since the master was asked,
-        keeps its entry: the log here may have messages of it."""
-        kept = {name: entry for name, entry in self._entries.items() if name not in entries and queue_type(entry) == "BatchCQ"}
-        super()._take_over(entries | kept, version)
-
-    def _fitting(self, entries: dict[str, dict[str, Any]]) -> tuple[dict[str, dict[str, Any]], Callable[[bool], None]]:
-        """A store whose topics.json says that a topic has batch queues, and which has others of it, cannot be opened: such an
-        entry comes without its type, and the log tells of it."""
-        taken, found = [], dict(entries)
-        for name in {*entries, *self.names()}:
-            before, now = queue_type(self.get(name)), queue_type(entries.get(name))
-            if before == now or "BatchCQ" not in (before, now) or name not in entries:
-                continue
+        keeps its entry: the log here may have messages of it. A store whose topics.json says that a topic has batch queues, and
+        which has others of it, cannot be opened: such an entry comes without its type, and the log tells of it."""
+        taken: list[str] = []
+        closed: list[str] = []
+        found = dict(entries)
+        with self._types:
             try:
-                self._tell_type(name, "take" if now == "BatchCQ" else "drop")
-                taken += [name] if now == "BatchCQ" else []
-            except ArgumentIllegal as error:
-                if before == "BatchCQ":
-                    found[name] = self.get(name) or {}
-                else:
-                    attributes = {key: value for key, value in entries[name]["attributes"].items() if key != "queue.type"}
-                    found[name] = entries[name] | {"attributes": attributes}
-                emit(Event.TOPIC_KEPT, file=self._file.path, topic=name, reason=str(error))
+                for name, known in self.entries().items():
+                    if queue_type(known) == "BatchCQ":
+                        found.setdefault(name, known)
+                for name, entry in entries.items():
+                    before, now = queue_type(self.get(name)), queue_type(entry)
+                    if before == now or "BatchCQ" not in (before, now):
+                        continue
+                    try:
+                        self._tell_types([name], "take" if now == "BatchCQ" else "close")
+                        (taken if now == "BatchCQ" else closed).append(name)
+                    except ArgumentIllegal as error:
+                        found[name] = self._other_type(name, entry)
+                        emit(Event.TOPIC_KEPT, file=self._file.path, topic=name, reason=str(error))
+                super()._take_over(found, version)
+            except BaseException:
+                self._tell_types(taken, "drop")
+                self._tell_types(closed, "open")
+                raise
+            self._tell_types(taken, "open")
+            self._tell_types(closed, "drop")
 
-        def done(written: bool) -> None:
-            for name in taken:
-                if written:
-                    self._tell_type(name, "open")
-                elif queue_type(self.get(name)) != "BatchCQ":       # else another call made it so meanwhile
-                    with suppress(ArgumentIllegal):
-                        self._tell_type(name, "drop")
-
-        return found, done
+    def _other_type(self, name: str, entry: dict[str, Any]) -> dict[str, Any]:
+        """What the entry of a master becomes here, where the topic keeps its queues."""
+        known = self.get(name) or {}
+        if queue_type(known) == "BatchCQ":
+            return known
+        return entry | {"attributes": {key: value for key, value in entry["attributes"].items() if key != "queue.type"}}
 
     def _changes_type(self, name: str, fields: Mapping[str, Any]) -> bool:
         return ("attributes" in fields and "attributes" in self._defaults
@@ -419,11 +448,12 @@ class TopicTable(_Table):
         before, now = queue_type(self.get(name)), queue_type(fields)
         if before == "BatchCQ" or now not in QUEUE_TYPES:
             raise illegal("queue.type", now, f"the queues of {name} are {before}, which never changes: use another topic")
-        self._tell_type(name, "take")
+        self._tell_types([name], "take")
 
-    def _tell_type(self, name: str, step: str) -> None:
+    def _tell_types(self, names: list[str], step: str) -> None:
         if self._batches is not None:
-            self._batches(name, step)
+            for name in names:
+                self._batches(name, step)
 
     def compacted(self) -> frozenset[str]:
         """The topics whose cleanup policy is COMPACTION: frozenset of str. Without light queues and topics of the store itself,
