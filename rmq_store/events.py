@@ -253,7 +253,8 @@ class Event(Enum):
         "%(path)s was a slave of %(master)s and is a master now (%(role)s); its log ends at offset %(offset)d")
     ROLE_CHANGED = "replication", _WARNING, "%(path)s was promoted to %(before)s before, and is a %(role)s now"
     TOPIC_KEPT = "consumer", _ERROR, (
-        "%(file)s keeps the queue type of topic %(topic)s, though the master has another one: %(reason)s; make the slave anew")
+        "%(file)s keeps the queue type of topic %(topic)s, though the master has another one: %(reason)s; the type "
+        "changes with the first message of that type in the log")
     ROLE_WEAKER = "replication", _WARNING, (
         "%(path)s was promoted to sync_master and opens as master: puts do not wait for a slave; open it with "
         "role=sync_master, or "

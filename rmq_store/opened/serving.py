@@ -16,6 +16,7 @@ from rmq_store.filter._program import SqlFilter, chosen_filter
 from rmq_store.opened.entering import Entering
 from rmq_store.opened.subscribing import Offsets, Subscription
 from rmq_store.opened.timing import StoreTimers
+from rmq_store.services.cleaning._clean import queue_ends
 from rmq_store.services.cleaning.cleaner import Cleaned, Cleaner, keep_ms
 from rmq_store.services.cleaning.removing import RemovedQueues, is_system_topic, remove_expired, remove_mirrored, remove_topics
 from rmq_store.services.compaction.files import queues_on_disk
@@ -363,6 +364,13 @@ class StoreServes(StoreTimers):
         for _, topic, queue_id, _ in rows:
             self._compactions.remove(topic, queue_id)
         self._forget_arrivals(tuple({topic for _, topic, _, _ in rows}))
+
+    def _begin_topic_anew(self, topic: str, at: int) -> list[tuple[int, str, int, int]]:
+        """Of a slave: its master has deleted the topic before the message at log offset `at`. Returns what _begin_anew got."""
+        rows = [(number, name, queue_id, at) for number, name, queue_id, _ in queue_ends(self) if name == topic]
+        if rows:
+            self._begin_anew(rows)
+        return rows
 
     def _forget_arrivals(self, topics: tuple[str, ...]) -> None:
         """Queues of these topics begin anew. MessageStore has the listeners."""

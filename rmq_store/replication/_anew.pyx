@@ -2,7 +2,8 @@
 from libc.stdint cimport int32_t, int64_t
 
 from rmq_store.access.core._core cimport StoreCore
-from rmq_store.log.dispatch._anew cimport ANEW_MAX, Anew, anew_find, anew_release, anew_wait
+from rmq_store.log.dispatch._anew cimport (ANEW_MAX, Anew, Kind, anew_find, anew_kind, anew_pass, anew_release,
+                                           anew_wait)
 from rmq_store.log.dispatch._dispatch cimport Dispatcher
 from rmq_store.queues.consumequeue._queue cimport queues_at
 
@@ -49,6 +50,29 @@ cdef class Halts:
             name, queue_id = found[i].queue.topic[:found[i].queue.topic_size], found[i].queue.queue_id
             told.append((number, name.decode("utf-8", "surrogatepass"), queue_id, found[i].at))
         return told
+
+    def other_kind(self, StoreCore store not None):
+        """Where the dispatcher waits at a record that begins a queue of the other kind: (topic, whether its queues are to be
+        batch queues, log offset of the record); else None. Raises OSError."""
+        cdef Kind found
+        cdef bytes name
+        cdef int rc
+        store._enter()
+        store.calls += 1
+        with nogil:
+            rc = anew_kind(self.dispatcher, &found)
+        store.calls -= 1
+        if rc < 0:
+            raise OSError(-rc, os.strerror(-rc), store.path)
+        if rc == 0:
+            return None
+        name = <bytes> found.topic
+        return name.decode("utf-8", "surrogatepass"), bool(found.batched), found.at
+
+    def pass_by(self, int64_t at):
+        """The record there cannot begin its queue anew: dispatch continues with it all the same."""
+        with nogil:
+            anew_pass(self.dispatcher, at)
 
     def release(self):
         """The dispatcher looks again, and wait() returns."""

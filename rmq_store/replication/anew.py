@@ -3,8 +3,10 @@ cleanExpiredConsumerQueue).
 
 The log has no record of a removal. The dispatcher waits in front of the first record of the queue that begins anew, and one
 thread of the control plane removes the queue here as the master did: what the log has up to that record gets no entry any more
-(config/removedQueues.json), the groups' offsets are 0, and then the files go. Crash-safety: that of services/cleaning/removing.
-A slave that dies in between meets the same record when it is opened again as a slave.
+(config/removedQueues.json), the groups' offsets are 0, and then the files go. The record may be of the other kind: a plain
+message where the topic has batch queues, or an inner batch where it has none. Then all queues of the topic go,
+config/topics.json is written, and new queues are of that kind. Crash-safety: that of services/cleaning/removing. A slave that
+dies in between meets the same record when it is opened again as a slave.
 """
 import threading
 import time
@@ -13,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rmq_store.base.io.threads import start_thread
-from rmq_store.errors import RmqStoreError
+from rmq_store.errors import DurabilityError, RmqStoreError, StoreStateError
 from rmq_store.events import Event, emit
 from rmq_store.replication._anew import Halts
 
@@ -24,9 +26,11 @@ AGAIN_S = 1.0
 class QueuesAnew:
     """Of one open slave, which it holds weakly. The thread begins with it. Thread-safety: any."""
 
-    def __init__(self, store: Any, make_topic: Callable[[], Callable[[], None] | None]) -> None:
-        """make_topic: leads to what is called when this thread was woken, or after a second: the slave may wait for it, too."""
-        self._make_topic = make_topic
+    def __init__(self, store: Any, make_topic: Callable[[], Callable[[], None] | None],
+                 unknown: Callable[[], Callable[[str, str], None] | None]) -> None:
+        """make_topic: leads to what is called when this thread was woken, or after a second: the slave may wait for it, too.
+        unknown: leads to what is called with a topic that can have no queues of the kind that its messages need, and why."""
+        self._make_topic, self._unknown = make_topic, unknown
         self._store, self._path = weakref.ref(store), store.path
         self._halts = Halts(store)
         self._ended = threading.Event()
@@ -68,10 +72,11 @@ class QueuesAnew:
         if store is None:
             return False
         try:
-            if rows := self._halts.find(store):
+            if (kind := self._halts.other_kind(store)) is not None:
+                self._change_kind(store, *kind)
+            elif rows := self._halts.find(store):
                 store._begin_anew(rows)
-                emit(Event.QUEUES_BEGAN_ANEW, path=self._path, count=len(rows),
-                     topics=", ".join(sorted({topic for _, topic, _, _ in rows})))
+                self._began_anew(rows)
             self._failed = ""
             self._halts.release()
             return True
@@ -80,3 +85,24 @@ class QueuesAnew:
                 emit(Event.TASK_FAILED, task="removing queues that begin anew", path=self._path, error=str(error))
             self._failed = str(error)
             return False
+
+    def _change_kind(self, store: Any, topic: str, batched: bool, at: int) -> None:
+        """All queues of the topic are removed, as its master has deleted it. Then it has queues of the other kind. A kill in
+        between leaves it without queues, and the record at `at` is met again."""
+        if rows := store._begin_topic_anew(topic, at):
+            self._began_anew(rows)
+        try:
+            if batched:
+                store.topic_table.set_queue_type(topic, "BatchCQ")
+            else:
+                store.topic_table.drop_queue_type(topic)
+        except (StoreStateError, DurabilityError):
+            raise
+        except (RmqStoreError, ValueError) as error:
+            if (unknown := self._unknown()) is not None:
+                unknown(topic, str(error))
+            self._halts.pass_by(at)
+
+    def _began_anew(self, rows: list[tuple[int, str, int, int]]) -> None:
+        emit(Event.QUEUES_BEGAN_ANEW, path=self._path, count=len(rows),
+             topics=", ".join(sorted({topic for _, topic, _, _ in rows})))

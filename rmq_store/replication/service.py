@@ -8,6 +8,7 @@ import os
 import time
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ from rmq_store.base.io._lock import StoreLock
 from rmq_store.base.io.files import ControlFiles
 from rmq_store.config.load import Options
 from rmq_store.config.values import to_peer
-from rmq_store.errors import ConfigError, DurabilityError, RmqStoreError, StoreClosed, StoreStateError
+from rmq_store.errors import ArgumentIllegal, ConfigError, DurabilityError, RmqStoreError, StoreClosed, StoreStateError
 from rmq_store.events import Event, emit
 from rmq_store.fields import NamedTuple
 from rmq_store.replication._master import Master
@@ -109,6 +110,7 @@ class Replication:
         self._refused: dict[tuple[int, int, str], float] = {}       # when the log said so
         self._unmarked: Mark | None = None      # what replica.json does not say yet
         self._failed: dict[str, str] = {}       # files that could not be written when that was tried last, and why
+        self._unread: set[str] = set()          # topics of BATCH_UNKNOWN
 
     def start(self, store: "StoreWait", options: Options, *, later: bool = False) -> None:
         """The store has this object before its threads run, so that an open that is interrupted here can end them. later: a
@@ -120,7 +122,7 @@ class Replication:
                 self.master = Master(store, options)
             emit(Event.REPLICATION_LISTENS, path=store.path, address=self.master.address)
         if options.role == "slave":
-            self._anew = QueuesAnew(store, weakref.WeakMethod(self.make_topic))
+            self._anew = QueuesAnew(store, weakref.WeakMethod(self.make_topic), weakref.WeakMethod(self._unknown))
             if not later:
                 self.follow(store, options, options.ha_master, options.ha_master_broker)
 
@@ -192,16 +194,25 @@ class Replication:
                 return
             asked, topic = wanted
             try:
-                store.topic_table.set_queue_type(topic, "BatchCQ")
+                with suppress(ArgumentIllegal, ConfigError):    # dispatch meets the message, too, and sees what is (anew.py)
+                    store.topic_table.set_queue_type(topic, "BatchCQ")
             except StoreStateError:     # it closes
                 return
             except (OSError, DurabilityError) as error:         # a full disk: the next call tries again
                 self._stalls(slave, asked, "config/topics.json", error)
                 return
             except (RmqStoreError, ValueError) as error:
-                emit(Event.BATCH_UNKNOWN, path=self._path, peer=slave.master, topic=topic, reason=str(error))
+                self._unknown(topic, str(error))
             self._failed.pop("config/topics.json", None)
             slave.proceed(asked)
+
+    def _unknown(self, topic: str, reason: str) -> None:
+        """Says once that the topic cannot have the queues that its messages need."""
+        slave = self.slave
+        if topic not in self._unread:
+            self._unread.add(topic)
+            emit(Event.BATCH_UNKNOWN, path=self._path, peer=slave.master if slave is not None else self._wanted or "unknown",
+                 topic=topic, reason=reason)
 
     def _stalls(self, slave: Slave, asked: int, file: str, error: Exception) -> None:
         """A slave waits for a file that cannot be written: said once, until it can. Under the lock."""

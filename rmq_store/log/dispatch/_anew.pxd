@@ -3,6 +3,9 @@
 #
 # The dispatcher stops in front of such a record (Dispatcher.anew_at) until a thread of the control plane has removed the queue,
 # durably, and notes where it begins.
+#
+# A first record may also say that the topic has queues of the other kind now: its master has deleted the topic, and uses the
+# name for plain messages in place of inner batches, or the other way round. Dispatch stops there, too.
 from libc.stdint cimport int64_t
 
 from rmq_store.log.dispatch._dispatch cimport Dispatcher
@@ -18,10 +21,19 @@ cdef struct Anew:
     int64_t behind              # queue offset behind that record
     bint confirmed              # its next record was seen, too
 
+cdef struct Kind:
+    char[256] topic             # NUL-terminated
+    bint batched                # what its queues are to be
+    int64_t at                  # log offset of the record
+
 # Until dispatch waits, or anew_release: a control thread, without the GIL. True if it waits.
 cdef bint anew_wait(Dispatcher *d, int64_t timeout_ns) noexcept nogil
 # Queues that begin anew between the place where dispatch waits and the end of what may be dispatched, or the next 16 MiB. How
 # many; -errno. Not among them: one whose next record continues where the queue was, as its number is rotten; if dispatch waits
 # there, it continues.
 cdef int anew_find(Dispatcher *d, Anew *found) noexcept nogil
+# Whether dispatch waits at a record that begins a queue of the other kind. 1: in *found; 0: it does not; -errno. Not where a
+# later record continues a batch queue of the topic: RocketMQ stores a plain message of such a topic, and no queue leads to it.
+cdef int anew_kind(Dispatcher *d, Kind *found) noexcept nogil
+cdef void anew_pass(Dispatcher *d, int64_t at) noexcept nogil   # the record there cannot begin its queue anew
 cdef void anew_release(Dispatcher *d) noexcept nogil        # lets dispatch continue, and anew_wait return

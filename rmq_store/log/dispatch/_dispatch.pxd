@@ -27,9 +27,9 @@ cdef struct Dispatcher:
     const FilterSet *filters        # under round_lock: of the bit maps; NULL: none are made
     bint light                      # entries for light queues, too (enable_lmq and enable_multi_dispatch)
     bint index_failed               # under round_lock: whose error a round ended with
-    bint mirrors                    # of a slave: queues may begin anew in the log (_anew.pxd)
+    bint mirrors                    # of a slave: queues may begin anew in the log, also of the other kind (_anew.pxd)
     int64_t anew_at                 # atomic: dispatch waits here, as a queue begins anew with this record; -1: it does not
-    int64_t not_anew                # under round_lock: place of a record that seems to begin its queue anew, and does not
+    int64_t not_anew                # under round_lock: place of a record that seems to begin its queue anew, and cannot
     rmq_event anew                  # anew_at was set, or the waiting is over
     Queue *cache[QUEUE_CACHE_SIZE]
     int64_t last_timestamp          # atomic: store time of the last record whose entry is in its file (logicsMsgTimestamp)
@@ -56,6 +56,8 @@ cdef Dispatcher *dispatcher_new(Log *log, QueueTable *queues, Index *index) noex
 cdef void dispatcher_free(Dispatcher *d) noexcept nogil
 cdef int64_t dispatch_limit(Dispatcher *d) noexcept nogil       # how far records may be dispatched now
 cdef int64_t dispatch_behind(const Queue *q, const RecordView *v) noexcept nogil    # the queue offset behind the record
+# Of a slave: whether the queue, which may be an empty one, is not of the kind that this record begins it with.
+cdef bint dispatch_other_kind(Dispatcher *d, const Queue *q, const RecordView *v) noexcept nogil
 # Dispatches from log.dispatched to `limit` in rounds; 0, ANEW, or -errno of the queue or index files. One dispatcher at a time.
 cdef int dispatch_to(Dispatcher *d, int64_t limit) noexcept nogil
 # Before the first put: the queue offsets of the records in [log.dispatched, end), which are not dispatched yet, are taken.

@@ -402,6 +402,21 @@ class TopicTable(_Table):
             self._tell_types([name], "drop")
         return True
 
+    def drop_queue_type(self, name: str) -> None:
+        """Of a slave: the topic was deleted on the master, and has no batch queues there any more. Its entry stays, without the
+        type. Durable. Raises ArgumentIllegal while the batch queues have messages, DiskFull, OSError, StoreClosed."""
+        with self._types:
+            self._tell_types([name], "close")
+            known = (self.get(name) or {}).get("attributes")
+            try:
+                if isinstance(known, dict) and "queue.type" in known:
+                    self._write_now({name: {"attributes": {k: v for k, v in known.items() if k != "queue.type"}}})
+            except BaseException:
+                self._tell_types([name], "open")
+                raise
+            self._tell_types([name], "drop")
+        self._announce()
+
     def _take_over(self, entries: dict[str, dict[str, Any]], version: dict[str, Any]) -> None:
         """A topic with batch queues that the master does not name, as it was deleted there, or came since the master was asked,
         keeps its entry: the log here may have messages of it. A store whose topics.json says that a topic has batch queues, and
