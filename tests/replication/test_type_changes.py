@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from rmq_store import MessageStore, promote, verify
-from tests.replication.pairs import SMALL, caught_up, joined, same_log
+from tests.replication.pairs import SMALL, Listening, caught_up, joined, log_of, same_log, slave
 from tests.replication.test_batch_topics import bodies, settled
 from tests.replication.test_metadata import copied, follower, leader
 from tests.soon import until
@@ -254,3 +254,26 @@ def test_many_names_while_topics_are_copied(broker: bool, tmp_path: Path) -> Non
     promote(tmp_path / "s", force=True, **SMALL)
     with MessageStore.open(tmp_path / "s", **SMALL) as p:
         assert all(bodies(p, name) == [b"plain", b"last"] for name in names)
+
+
+@pytest.mark.untraced       # a record is made behind the trace's back
+@pytest.mark.parametrize("queue_id", [0, 5])
+def test_a_plain_message_in_a_batch_topic_of_rocketmq(queue_id: int, tmp_path: Path) -> None:
+    """RocketMQ stores what a producer sends there by mistake, and no queue leads to it. The topic keeps its batch queues."""
+    with MessageStore.open(tmp_path / "m", **SMALL) as m:
+        m.topic_table.set_queue_type("B", "BatchCQ")
+        m.put_inner_batch("B", [b"a", b"b"])
+        for body in (*[b"x"] * (0 if queue_id else 2), b"a mistake"):
+            m.put("C", body, queue_id=queue_id)         # its queue offset is that of the batch queue
+        m.put_inner_batch("B", [b"c"])
+        m.wait_dispatched(30)
+        end = m.max_log_offset
+    data = log_of(tmp_path / "m", 0, end)
+    assert data.count(b"a mistake\x01C") == 1
+    with Listening() as master, slave(tmp_path / "s", master.address) as s, master.accept() as peer:
+        peer.read_report()
+        peer.frame(0, data.replace(b"a mistake\x01C", b"a mistake\x01B"))
+        until(lambda: s.max_log_offset == end, 20_000)
+        assert s.wait_dispatched(30)
+        assert [bytes(x.body) for x in s.scan("B", 0)] == [b"a", b"b", b"c"]
+        assert s.batch_topics == {"B"}
