@@ -53,7 +53,7 @@ cdef class Halts:
 
     def other_kind(self, StoreCore store not None):
         """Where the dispatcher waits at a record that begins a queue of the other kind: (topic, whether its queues are to be
-        batch queues, log offset of the record); else None. Raises OSError."""
+        batch queues, log offset of the record, its queue id); else None. Raises OSError."""
         cdef Kind found
         cdef bytes name
         cdef int rc
@@ -67,7 +67,7 @@ cdef class Halts:
         if rc == 0:
             return None
         name = <bytes> found.topic
-        return name.decode("utf-8", "surrogatepass"), bool(found.batched), found.at
+        return name.decode("utf-8", "surrogatepass"), bool(found.batched), found.at, found.queue_id
 
     def pass_by(self, int64_t at):
         """The record there cannot begin its queue anew: dispatch continues with it all the same."""

@@ -22,15 +22,19 @@ from rmq_store.replication._anew import Halts
 __all__ = ["QueuesAnew"]
 
 AGAIN_S = 1.0
+ASKED_MAX = 5           # times that a broker is asked: meanwhile dispatch waits
 
 class QueuesAnew:
     """Of one open slave, which it holds weakly. The thread begins with it. Thread-safety: any."""
 
     def __init__(self, store: Any, make_topic: Callable[[], Callable[[], None] | None],
-                 unknown: Callable[[], Callable[[str, str], None] | None]) -> None:
+                 unknown: Callable[[], Callable[[str, str], None] | None],
+                 master_type: Callable[[], Callable[[str], str | None] | None]) -> None:
         """make_topic: leads to what is called when this thread was woken, or after a second: the slave may wait for it, too.
-        unknown: leads to what is called with a topic that can have no queues of the kind that its messages need, and why."""
-        self._make_topic, self._unknown = make_topic, unknown
+        unknown: leads to what is called with a topic that can have no queues of the kind that its messages need, and why.
+        master_type: leads to what tells which queues a topic has on the master, None if its broker is not known."""
+        self._make_topic, self._unknown, self._master_type = make_topic, unknown, master_type
+        self._unanswered = 0
         self._store, self._path = weakref.ref(store), store.path
         self._halts = Halts(store)
         self._ended = threading.Event()
@@ -86,9 +90,12 @@ class QueuesAnew:
             self._failed = str(error)
             return False
 
-    def _change_kind(self, store: Any, topic: str, batched: bool, at: int) -> None:
+    def _change_kind(self, store: Any, topic: str, batched: bool, at: int, queue_id: int) -> None:
         """All queues of the topic are removed, as its master has deleted it. Then it has queues of the other kind. A kill in
         between leaves it without queues, and the record at `at` is met again."""
+        if not batched and not self._is_deleted(store, topic, queue_id):
+            self._halts.pass_by(at)
+            return
         if rows := store._begin_topic_anew(topic, at):
             self._began_anew(rows)
         try:
@@ -102,6 +109,23 @@ class QueuesAnew:
             if (unknown := self._unknown()) is not None:
                 unknown(topic, str(error))
             self._halts.pass_by(at)
+
+    def _is_deleted(self, store: Any, topic: str, queue_id: int) -> bool:
+        """Whether the first plain message of that queue says that the topic with batch queues was deleted. RocketMQ's master
+        also stores one that a producer sends there by mistake: then the messages of the other queues stay. The master's broker
+        knows. Where it does not answer, what is there stays. Raises OSError, ValueError: asked again."""
+        if store.max_offset(topic, queue_id) > 0 or not any(store.max_offset(topic, n) > 0 for n in store.queues(topic)):
+            return True
+        try:
+            ask = self._master_type()
+            kind = ask(topic) if ask is not None else None
+        except (OSError, ValueError):
+            self._unanswered += 1
+            if self._unanswered < ASKED_MAX:
+                raise
+            kind = "BatchCQ"
+        self._unanswered = 0
+        return kind != "BatchCQ"
 
     def _began_anew(self, rows: list[tuple[int, str, int, int]]) -> None:
         emit(Event.QUEUES_BEGAN_ANEW, path=self._path, count=len(rows),

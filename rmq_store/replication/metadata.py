@@ -22,6 +22,7 @@ from rmq_store.errors import RmqStoreError, StoreClosed, StoreStateError
 from rmq_store.events import Event, emit
 from rmq_store.remoting.client import Client, NoAnswer
 from rmq_store.services.consumer.config_file import ConfigFile
+from rmq_store.services.consumer.tables import queue_type
 from rmq_store.services.timer.service import CHECK, copy_check
 
 if TYPE_CHECKING:
@@ -52,8 +53,8 @@ class Metadata:
         that come before its entry would get queues of the usual type. agrees: while it says no, nothing is copied: another
         master's topics and offsets would take the place of those of this log. tls: None for a plain connection. Raises
         ValueError for an address that is none."""
-        self._begin, self._agrees = begin, agrees
-        version = 479 if store.options.compat == "5.x" else 409
+        self._begin, self._agrees, self._tls = begin, agrees, tls
+        self._version = version = 479 if store.options.compat == "5.x" else 409
         self.master = master
         self._store, self._path = weakref.ref(store), store.path
         self._files, self._interval_s = files, interval_ms / 1000
@@ -142,6 +143,17 @@ class Metadata:
         for take, body in held:
             self._apply(take, body)
         self.copied_ms = int(time.time() * 1000)
+
+    def queue_type(self, topic: str) -> str:
+        """Which queues the topic has on the master now, SimpleCQ if it has no such topic. Any thread. Raises OSError, and
+        ValueError for an answer that is none."""
+        client = Client(self.master, version=self._version, tls=self._tls)
+        try:
+            table = _object(TOPICS, client.ask(TOPICS).body).get("topicConfigTable", {})
+        finally:
+            client.close()
+        entry = table.get(topic) if isinstance(table, dict) else None
+        return queue_type(entry if isinstance(entry, dict) else None)
 
     def _master_end(self) -> int:
         """Where the master's log ends, once it has told its offsets; 0 where it does not say that. Raises OSError for a broker

@@ -122,7 +122,8 @@ class Replication:
                 self.master = Master(store, options)
             emit(Event.REPLICATION_LISTENS, path=store.path, address=self.master.address)
         if options.role == "slave":
-            self._anew = QueuesAnew(store, weakref.WeakMethod(self.make_topic), weakref.WeakMethod(self._unknown))
+            self._anew = QueuesAnew(store, weakref.WeakMethod(self.make_topic), weakref.WeakMethod(self._unknown),
+                                    weakref.WeakMethod(self._master_type))
             if not later:
                 self.follow(store, options, options.ha_master, options.ha_master_broker)
 
@@ -213,6 +214,11 @@ class Replication:
             self._unread.add(topic)
             emit(Event.BATCH_UNKNOWN, path=self._path, peer=slave.master if slave is not None else self._wanted or "unknown",
                  topic=topic, reason=reason)
+
+    def _master_type(self, topic: str) -> str | None:
+        """Which queues the topic has on the master; None if its broker is not known. Raises OSError, ValueError."""
+        metadata = self.metadata
+        return metadata.queue_type(topic) if metadata is not None else None
 
     def _stalls(self, slave: Slave, asked: int, file: str, error: Exception) -> None:
         """A slave waits for a file that cannot be written: said once, until it can. Under the lock."""

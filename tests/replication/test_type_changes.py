@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from rmq_store import MessageStore, promote, verify
+from rmq_store.replication import anew
 from tests.replication.pairs import SMALL, Listening, caught_up, joined, log_of, same_log, slave
 from tests.replication.test_batch_topics import bodies, settled
 from tests.replication.test_metadata import copied, follower, leader
@@ -277,3 +278,37 @@ def test_a_plain_message_in_a_batch_topic_of_rocketmq(queue_id: int, tmp_path: P
         assert s.wait_dispatched(30)
         assert [bytes(x.body) for x in s.scan("B", 0)] == [b"a", b"b", b"c"]
         assert s.batch_topics == {"B"}
+
+
+@pytest.mark.parametrize("says", ["BatchCQ", "deleted", "nothing", "no broker"])
+def test_a_first_plain_message_in_a_queue_of_its_own(says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It lies in a queue that has no batches. RocketMQ's master stores such a mistake, and a deleted topic may go on so, too:
+    its broker tells which it is. Nothing is removed that a broker does not call removed."""
+    monkeypatch.setattr(anew, "AGAIN_S", 0.01)
+    with leader(tmp_path / "m") as m:
+        M, broker = m.store, m.address
+        M.topic_table.set_queue_type("B", "BatchCQ")
+        M.put_inner_batch("B", [b"a", b"b"])
+        M.put("C", b"plain", queue_id=1)
+        M.wait_dispatched(30)
+        end = M.max_log_offset
+        M.flush()
+        data = log_of(tmp_path / "m", 0, end)
+        if says == "deleted":
+            M.delete_topics("B")
+        assert data.count(b"plain\x01C") == 1
+        with Listening() as master, contextlib.ExitStack() as stack:
+            s = stack.enter_context(slave(tmp_path / "s", master.address,
+                                          **({} if says == "no broker" else {"ha_master_broker": broker})))
+            peer = stack.enter_context(master.accept())
+            peer.read_report()
+            if says == "nothing":
+                until(lambda: s.topic_table.get("B"), 20_000)      # the gate is open
+                m.close()
+            peer.frame(0, data.replace(b"plain\x01C", b"plain\x01B"))
+            until(lambda: s.max_log_offset == end, 20_000)
+            assert s.wait_dispatched(30)
+            deleted = says in ("deleted", "no broker")
+            assert [bytes(x.body) for x in s.scan("B", 0)] == ([] if deleted else [b"a", b"b"])
+            assert [bytes(x.body) for x in s.scan("B", 1)] == ([b"plain"] if deleted else [])
+            assert s.batch_topics == (set() if deleted else {"B"})

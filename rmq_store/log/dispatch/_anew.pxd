@@ -6,7 +6,7 @@
 #
 # A first record may also say that the topic has queues of the other kind now: its master has deleted the topic, and uses the
 # name for plain messages in place of inner batches, or the other way round. Dispatch stops there, too.
-from libc.stdint cimport int64_t
+from libc.stdint cimport int32_t, int64_t
 
 from rmq_store.log.dispatch._dispatch cimport Dispatcher
 from rmq_store.queues.consumequeue._queue cimport Queue
@@ -25,6 +25,7 @@ cdef struct Kind:
     char[256] topic             # NUL-terminated
     bint batched                # what its queues are to be
     int64_t at                  # log offset of the record
+    int32_t queue_id            # of the record
 
 # Until dispatch waits, or anew_release: a control thread, without the GIL. True if it waits.
 cdef bint anew_wait(Dispatcher *d, int64_t timeout_ns) noexcept nogil

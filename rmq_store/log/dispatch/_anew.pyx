@@ -134,7 +134,7 @@ cdef int _kind(Dispatcher *d, Kind *found) noexcept nogil:
     if other:
         memcpy(found.topic, v.topic, v.topic_size)
         found.topic[v.topic_size] = 0
-        found.batched, found.at = (v.sys_flag & FLAG_INNER_BATCH) != 0, at
+        found.batched, found.at, found.queue_id = (v.sys_flag & FLAG_INNER_BATCH) != 0, at, v.queue_id
         if not found.batched and queue_next(q) == 0 and _continues(d, &v):
             d.not_anew = at
             other = 0
