@@ -248,7 +248,7 @@ class Event(Enum):
         "%(path)s cannot copy topics, groups and offsets of master %(peer)s: %(reason)s; it tries again every "
         "ha_metadata_interval_ms")
     BATCH_UNKNOWN = "replication", _ERROR, (
-        "%(path)s cannot read the inner batches of topic %(topic)s, which master %(peer)s sends: %(reason)s")
+        "%(path)s does not give messages of topic %(topic)s to readers, which master %(peer)s sends: %(reason)s")
     PROMOTED = "replication", _WARNING, (
         "%(path)s was a slave of %(master)s and is a master now (%(role)s); its log ends at offset %(offset)d")
     ROLE_CHANGED = "replication", _WARNING, "%(path)s was promoted to %(before)s before, and is a %(role)s now"

@@ -15,9 +15,10 @@ from collections.abc import Callable
 from typing import Any
 
 from rmq_store.base.io.threads import start_thread
-from rmq_store.errors import DurabilityError, RmqStoreError, StoreStateError
+from rmq_store.errors import RmqStoreError
 from rmq_store.events import Event, emit
 from rmq_store.replication._anew import Halts
+from rmq_store.services.consumer.tables import cleanup_policy, plain_reason
 
 __all__ = ["QueuesAnew"]
 
@@ -28,12 +29,12 @@ class QueuesAnew:
     """Of one open slave, which it holds weakly. The thread begins with it. Thread-safety: any."""
 
     def __init__(self, store: Any, make_topic: Callable[[], Callable[[], None] | None],
-                 unknown: Callable[[], Callable[[str, str], None] | None],
+                 unread: Callable[[], Callable[[str, str], None] | None],
                  master_type: Callable[[], Callable[[str], str | None] | None]) -> None:
         """make_topic: leads to what is called when this thread was woken, or after a second: the slave may wait for it, too.
-        unknown: leads to what is called with a topic that can have no queues of the kind that its messages need, and why.
+        unread: leads to what is called with a topic that has no queues of the kind that a message needs, and why.
         master_type: leads to what tells which queues a topic has on the master, None if its broker is not known."""
-        self._make_topic, self._unknown, self._master_type = make_topic, unknown, master_type
+        self._make_topic, self._unread, self._master_type = make_topic, unread, master_type
         self._unanswered = 0
         self._store, self._path = weakref.ref(store), store.path
         self._halts = Halts(store)
@@ -93,40 +94,52 @@ class QueuesAnew:
     def _change_kind(self, store: Any, topic: str, batched: bool, at: int, queue_id: int) -> None:
         """All queues of the topic are removed, as its master has deleted it. Then it has queues of the other kind. A kill in
         between leaves it without queues, and the record at `at` is met again."""
-        if not batched and not self._is_deleted(store, topic, queue_id):
+        why = _no_batches(store, topic) if batched else self._why_not_deleted(store, topic, queue_id)
+        if why:
+            if (unread := self._unread()) is not None:
+                unread(topic, why)
             self._halts.pass_by(at)
             return
         if rows := store._begin_topic_anew(topic, at):
             self._began_anew(rows)
-        try:
-            if batched:
-                store.topic_table.set_queue_type(topic, "BatchCQ")
-            else:
-                store.topic_table.drop_queue_type(topic)
-        except (StoreStateError, DurabilityError):
-            raise
-        except (RmqStoreError, ValueError) as error:
-            if (unknown := self._unknown()) is not None:
-                unknown(topic, str(error))
-            self._halts.pass_by(at)
+        if batched:
+            _begin_batches(store.topic_table, topic)
+        else:
+            store.topic_table.drop_queue_type(topic)
 
-    def _is_deleted(self, store: Any, topic: str, queue_id: int) -> bool:
-        """Whether the first plain message of that queue says that the topic with batch queues was deleted. RocketMQ's master
-        also stores one that a producer sends there by mistake: then the messages of the other queues stay. The master's broker
-        knows. Where it does not answer, what is there stays. Raises OSError, ValueError: asked again."""
+    def _why_not_deleted(self, store: Any, topic: str, queue_id: int) -> str:
+        """Why the first plain message of that queue does not say that the topic with batch queues was deleted; "": it does.
+        RocketMQ's master also stores one that a producer sends there by mistake. Only the master's broker knows, unless the
+        queue itself begins anew, or the topic has no message that could be lost. Raises OSError, ValueError: asked again."""
         if store.max_offset(topic, queue_id) > 0 or not any(store.max_offset(topic, n) > 0 for n in store.queues(topic)):
-            return True
+            return ""
+        message = f"the first message of its queue {queue_id} is a plain one, and it has batch queues"
         try:
             ask = self._master_type()
             kind = ask(topic) if ask is not None else None
-        except (OSError, ValueError):
+        except (OSError, ValueError) as error:
             self._unanswered += 1
             if self._unanswered < ASKED_MAX:
                 raise
-            kind = "BatchCQ"
+            kind, message = None, f"{message}; the master's broker does not tell which queues it has now ({error})"
         self._unanswered = 0
-        return kind != "BatchCQ"
+        if kind is None:
+            return f"{message}: if the topic was deleted on the master, make the slave anew"
+        return f"{message} on the master, too" if kind == "BatchCQ" else ""
 
     def _began_anew(self, rows: list[tuple[int, str, int, int]]) -> None:
         emit(Event.QUEUES_BEGAN_ANEW, path=self._path, count=len(rows),
              topics=", ".join(sorted({topic for _, topic, _, _ in rows})))
+
+
+def _no_batches(store: Any, topic: str) -> str:
+    """Why the topic can have no batch queues, whatever its entry says; "": it can."""
+    return plain_reason(topic) or ("" if store.options.compat == "5.x" else "a store of compat 4.9 has no batch queues")
+
+
+def _begin_batches(table: Any, topic: str) -> None:
+    """The topic begins anew: a policy of compaction, with which it could have no batch queues, was the deleted one's."""
+    known = table.get(topic) or {}
+    if cleanup_policy(known) == "COMPACTION":
+        table.set(topic, attributes={key: value for key, value in known["attributes"].items() if key != "cleanup.policy"})
+    table.set_queue_type(topic, "BatchCQ")

@@ -202,7 +202,7 @@ def test_a_store_that_has_no_batch_queues(tmp_path: Path, caplog: pytest.LogCapt
         caught_up(s, m.store)
         same_log(m.store, s)
         until(lambda: said(caplog) == 1, 20_000)
-        assert "cannot read the inner batches of topic B" in caplog.text
+        assert "does not give messages of topic B to readers" in caplog.text
 
 
 def test_a_full_disk(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -281,7 +281,8 @@ def test_a_plain_message_in_a_batch_topic_of_rocketmq(queue_id: int, tmp_path: P
 
 
 @pytest.mark.parametrize("says", ["BatchCQ", "deleted", "nothing", "no broker"])
-def test_a_first_plain_message_in_a_queue_of_its_own(says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_first_plain_message_in_a_queue_of_its_own(says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                                     caplog: pytest.LogCaptureFixture) -> None:
     """It lies in a queue that has no batches. RocketMQ's master stores such a mistake, and a deleted topic may go on so, too:
     its broker tells which it is. Nothing is removed that a broker does not call removed."""
     monkeypatch.setattr(anew, "AGAIN_S", 0.01)
@@ -308,7 +309,9 @@ def test_a_first_plain_message_in_a_queue_of_its_own(says: str, tmp_path: Path, 
             peer.frame(0, data.replace(b"plain\x01C", b"plain\x01B"))
             until(lambda: s.max_log_offset == end, 20_000)
             assert s.wait_dispatched(30)
-            deleted = says in ("deleted", "no broker")
+            deleted = says == "deleted"
             assert [bytes(x.body) for x in s.scan("B", 0)] == ([] if deleted else [b"a", b"b"])
             assert [bytes(x.body) for x in s.scan("B", 1)] == ([b"plain"] if deleted else [])
             assert s.batch_topics == (set() if deleted else {"B"})
+            told = [text for text in caplog.messages if "does not give messages of topic B to readers" in text]
+            assert len(told) == (not deleted) and all("queue 1 is a plain one" in text for text in told)

@@ -33,8 +33,7 @@ cdef bint anew_wait(Dispatcher *d, int64_t timeout_ns) noexcept nogil
 # many; -errno. Not among them: one whose next record continues where the queue was, as its number is rotten; if dispatch waits
 # there, it continues.
 cdef int anew_find(Dispatcher *d, Anew *found) noexcept nogil
-# Whether dispatch waits at a record that begins a queue of the other kind. 1: in *found; 0: it does not; -errno. Not where a
-# later record continues a batch queue of the topic: RocketMQ stores a plain message of such a topic, and no queue leads to it.
+# Whether dispatch waits at a record that begins a queue of the other kind. 1: in *found; 0: it does not; -errno.
 cdef int anew_kind(Dispatcher *d, Kind *found) noexcept nogil
 cdef void anew_pass(Dispatcher *d, int64_t at) noexcept nogil   # the record there cannot begin its queue anew
 cdef void anew_release(Dispatcher *d) noexcept nogil        # lets dispatch continue, and anew_wait return

@@ -1,6 +1,6 @@
 """Queues that begin anew in the log of a slave. Contract in _anew.pxd."""
 from libc.stdint cimport int32_t, int64_t
-from libc.string cimport memcmp, memcpy
+from libc.string cimport memcpy
 
 from rmq_store.base.io._sync cimport (EIO, rmq_event_ticket, rmq_event_wait, rmq_event_wake, rmq_load, rmq_mutex_lock,
                                       rmq_mutex_unlock, rmq_publish)
@@ -9,7 +9,6 @@ from rmq_store.codec._layout cimport FLAG_INNER_BATCH, FLAG_TRANSACTION, TRANSAC
 from rmq_store.codec._light cimport Light, light_next, light_topic, lights_of
 from rmq_store.codec._record cimport (RECORD_OK, PropertyView, RecordView, properties_scan, record_parse)
 from rmq_store.log.dispatch._dispatch cimport Dispatcher, dispatch_behind, dispatch_limit, dispatch_other_kind
-from rmq_store.queues.consumequeue._batches cimport queue_batched
 from rmq_store.queues.consumequeue._queue cimport Queue, queue_begins_anew, queue_next, queues_find, queues_publish
 
 cdef int64_t LOOK_BYTES = 16 << 20
@@ -88,33 +87,6 @@ cdef int anew_find(Dispatcher *d, Anew *found) noexcept nogil:
     return rc if rc < 0 else kept
 
 
-cdef bint _continues(Dispatcher *d, const RecordView *first) noexcept nogil:
-    # Whether the next inner batch of the topic of `first`, which is a plain message, continues a batch queue.
-    cdef int64_t at = first.physical_offset + first.size, end = min(dispatch_limit(d), at + LOOK_BYTES)
-    cdef LogFile *f = NULL
-    cdef Queue *q
-    cdef RecordView v
-    cdef bint found = False
-    cdef int rc = 0
-    while at < end:
-        if f == NULL or at >= f.start + f.size:
-            log_file_release(f)
-            f = row_find(d.log.row, at, &rc)
-            if f == NULL:
-                return False
-        if record_parse(f.map + (at - f.start), min(end, f.start + f.size) - at, &v) != RECORD_OK or v.physical_offset != at:
-            at = f.start + f.size
-            continue
-        at += v.size
-        if (v.sys_flag & FLAG_INNER_BATCH) != 0 and v.topic_size == first.topic_size and memcmp(
-                v.topic, first.topic, v.topic_size) == 0:
-            q = queues_find(d.queues, v.topic, v.topic_size, v.queue_id, False)
-            found = q != NULL and queue_batched(q) and v.queue_offset == queue_next(q) > 0
-            break
-    log_file_release(f)
-    return found
-
-
 cdef int _kind(Dispatcher *d, Kind *found) noexcept nogil:
     cdef int64_t at = d.log.dispatched, end = dispatch_limit(d)
     cdef LogFile *f
@@ -135,9 +107,6 @@ cdef int _kind(Dispatcher *d, Kind *found) noexcept nogil:
         memcpy(found.topic, v.topic, v.topic_size)
         found.topic[v.topic_size] = 0
         found.batched, found.at, found.queue_id = (v.sys_flag & FLAG_INNER_BATCH) != 0, at, v.queue_id
-        if not found.batched and queue_next(q) == 0 and _continues(d, &v):
-            d.not_anew = at
-            other = 0
     log_file_release(f)
     return other
 

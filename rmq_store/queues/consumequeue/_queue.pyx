@@ -241,6 +241,11 @@ cdef void queue_empty(Queue *q) noexcept nogil:
 
 cdef int _delete_files(TableState *t, Queue *q, QueueState *s, int64_t argument) noexcept nogil:
     cdef int rc = files_cut(t.cache, &s.entries, s.entries.first, False, False)
+    if rc >= 0 and s.batched:           # it begins anew in its first file, where followers look
+        s.entries.synced = 0
+        rmq_publish(&s.entries.written, 0)
+        rmq_publish(&s.entries.first, 0)
+        rmq_publish(&s.entries.end, 0)
     if rc >= 0:
         rc = files_remove_dirs(t.cache, &s.entries)
     if rc >= 0 and t.ext_file_size > 0:
