@@ -252,6 +252,7 @@ def test_the_kind_of_a_queue_never_changes_silently(tmp_path: Path) -> None:
             MessageStore.open(tmp_path / "s", **more)
     topics.write_text(good)
     (tmp_path / "s" / "consumequeue" / "B" / "0").mkdir(parents=True)
+    (tmp_path / "s" / "consumequeue" / "B" / "0" / f"{0:020d}").write_bytes(b"x")
     with pytest.raises(errors.StoreRefusesToLoad, match="queue of the other kind"):
         MessageStore.open(tmp_path / "s")
     shutil.rmtree(tmp_path / "s" / "consumequeue" / "B")

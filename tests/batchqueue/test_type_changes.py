@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from rmq_store import MessageStore, errors
+from rmq_store import MessageStore, errors, verify
 from rmq_store.events import Event
 from rmq_store.services.consumer.config_file import ConfigFile
 from tests.batchqueue.test_batch_queues import SMALL
@@ -219,3 +219,27 @@ def test_an_inner_batch_waits_for_the_file(tmp_path: Path) -> None:
             store.put_inner_batch("B", [b"x"])
         assert store.max_log_offset == before
         store._batch_topic("B", "drop")
+
+
+@pytest.mark.parametrize("readonly", [False, True])
+@pytest.mark.parametrize("kinds", [("plain", "batch"), ("batch", "plain")])
+def test_a_directory_that_a_kill_left_empty(tmp_path: Path, kinds: tuple[str, str], readonly: bool) -> None:
+    """Between the last file of a removed queue and its directory: it is no queue of the other kind."""
+    root = tmp_path / "s"
+    for n, kind in enumerate(kinds):
+        with MessageStore.open(root, **SMALL) as store:
+            if kind == "batch":
+                store.topic_table.set_queue_type("B", "BatchCQ")
+                store.put_inner_batch("B", [b"a", b"b"])
+            else:
+                store.put("B", b"a")
+            assert store.wait_dispatched(30)
+            if n == 0:
+                store.delete_topics("B")
+        if n == 0:
+            for queue_id in range(2):
+                (root / {"plain": "consumequeue", "batch": "batchconsumequeue"}[kind] / "B" / str(queue_id)).mkdir(parents=True)
+    for _ in range(2):
+        with MessageStore.open(root, readonly=readonly, **SMALL) as store:
+            assert [bytes(m.body) for m in store.scan("B", 0)] == ([b"a", b"b"] if kinds[1] == "batch" else [b"a"])
+    assert [f for f in verify(root) if f.severity != "note"] == []

@@ -1,5 +1,6 @@
 """readonly=True, follow=True: what another process puts becomes readable here, whole, in order, and with nobody told of it."""
 import asyncio
+import contextlib
 import logging
 import os
 import random
@@ -18,6 +19,7 @@ from rmq_store.errors import ConfigError, StoreClosed, StoreRefusesToLoad, Store
 from rmq_store.opened.following import look_at_files
 from rmq_store.status import GetStatus
 from tests.images import take_image
+from tests.soon import until
 
 SIZES = {"segment_size_bytes": 1 << 16, "consumequeue_file_size_bytes": 400, "index_slots": 50, "index_entries_max": 200,
          "manifest_enabled": False}
@@ -330,3 +332,62 @@ def test_what_it_is_not_for(tmp_path):
     with (MessageStore.open(tmp_path / "s", readonly=True, **SIZES) as store,
           pytest.raises(StoreStateError, match="readonly=True, follow=True")):
         store.wait_for_message("T", 0, 0, 1)
+
+
+@pytest.mark.parametrize("count", [10, 65, 20_000])
+@pytest.mark.parametrize("opened", ["before", "behind"])
+def test_more_records_without_an_entry_than_one_look_sees(tmp_path, opened, count):
+    """The newest messages of the log are of a topic that was deleted: what comes behind them comes, of whichever topic."""
+    sizes = {**SIZES, "segment_size_bytes": 16 << 20}
+    with MessageStore.open(tmp_path / "s", **sizes) as writer, contextlib.ExitStack() as stack:
+        writer.put("K", b"known")
+
+        def follow():
+            return stack.enter_context(MessageStore.open(tmp_path / "s", readonly=True, follow=True, **sizes))
+
+        assert writer.wait_dispatched(30)
+        if opened == "before":
+            reader = follow()
+            probe = reader.get("K", 0, 0, wait=60)
+            assert probe.status is GetStatus.FOUND
+        writer.put_many("U", [b"x" * 100] * count, wait=True)
+        writer.delete_topics("U")
+        if opened == "behind":
+            reader = follow()
+        for topic in ("X", "K", "U"):           # a new one, one that it knows, and the one that begins anew
+            writer.put(topic, b"new")
+            assert writer.wait_dispatched(30)
+            at = int(topic == "K")
+            until(lambda: [bytes(m.body) for m in reader.get(topic, 0, at)] == [b"new"], 20_000)  # noqa: B023 (at once)
+
+
+@pytest.mark.parametrize("batches", [False, True])
+def test_topics_that_begin_anew_while_it_looks(tmp_path, batches):
+    """Entries of several queues come in any order: those of one let the follower pass over the first record of another."""
+    r = random.Random(1)
+    sizes = {**SIZES, "segment_size_bytes": 1 << 20, "batch_consumequeue_file_size_bytes": 460}
+
+    def content(store, topic, queue_id):
+        try:
+            return [(m.queue_offset, bytes(m.body)) for m in store.scan(topic, queue_id)]
+        except OSError as error:
+            return str(error)
+
+    with (MessageStore.open(tmp_path / "s", **sizes) as writer,
+          MessageStore.open(tmp_path / "s", readonly=True, follow=True, **sizes) as reader):
+        for n in range(15):
+            for topic in "TUV":
+                if n > 0:
+                    writer.delete_topics(topic)
+                if batches:
+                    writer.topic_table.set_queue_type(topic, "BatchCQ")
+                for i in range(r.randrange(1, 80)):
+                    body = b"%d-%d" % (n, i) + bytes(r.choice((0, 900)))
+                    if batches:
+                        writer.put_inner_batch(topic, [body] * 2, queue_id=i % 2, wait=False)
+                    else:
+                        writer.put(topic, body, queue_id=i % 2, wait=False)
+                writer.wait_dispatched(30)
+            if n % 3 == 2:
+                for queue in [(topic, queue_id) for topic in "TUV" for queue_id in range(2)]:
+                    until(lambda: content(reader, *queue) == content(writer, *queue), 20_000)  # noqa: B023 (at once)

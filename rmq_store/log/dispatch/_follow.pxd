@@ -1,13 +1,19 @@
 # In the place of the dispatcher where another process writes: what comes into its log and its queues becomes readable here. One
 # native thread, which looks; it writes nothing.
-from libc.stdint cimport int64_t
+from libc.stdint cimport int32_t, int64_t
 
 from rmq_store.log.dispatch._dispatch cimport Dispatcher
 
 cdef struct Follower:
     Dispatcher *d
     int64_t unresolved          # a record whose queue was not there when it was looked for; -1 none
-    int budget                  # how many records one look may walk over
+    int64_t budget              # how many records one look may walk over
+    int64_t seen                # how far the last walk came
+    int64_t rest                # looks before the next walk: what is long is walked over seldom
+    bint cut                    # there is more behind that
+    char[256] missed            # the topic of the last record of this walk whose queue was not there, and its queue id
+    int32_t missed_id, missed_size
+    int missed_left             # how many more of that queue are passed over
     int looks
     int error                   # atomic: errno of the last look, 0 none
 

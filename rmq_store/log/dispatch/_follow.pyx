@@ -9,6 +9,7 @@ while messages come or somebody waits for one, seldom when nothing happens. A lo
 """
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free
+from libc.string cimport memcmp, memcpy
 
 from rmq_store.base.io._io cimport rmq_pread_all
 from rmq_store.base.io._sync cimport (EINVAL, EIO, ENOENT, rmq_event_ticket, rmq_event_wait, rmq_event_wake, rmq_load32,
@@ -27,12 +28,14 @@ from rmq_store.queues.consumequeue._queue cimport Queue
 
 cdef enum:
     RECORDS_MAX = 8192          # in one look
-    RECORDS_MIN = 64            # where the last one found nothing that has an entry
-    BYTES_MAX = 4 << 20
+    RECORDS_MIN = 64            # where the last one found nothing that has an entry, and came to the end of the log
+    MISSED = 64                 # records of a queue that was not there, before its file is looked for again
+    RECORD = 512                # bytes of a record: as many times that many bytes
     LOOKS_BETWEEN = 64          # before queues that wait in vain have their turn
 
 cdef int64_t SOON_NS = 500_000, LATER_NS = 2_000_000, SELDOM_NS = 10_000_000, FAILED_NS = 100_000_000
 cdef int64_t SOON_LOOKS = 2000
+cdef int64_t MAX_BUDGET = <int64_t> 1 << 40
 
 
 cdef Follower *follower_new(Dispatcher *d) noexcept nogil:
@@ -146,21 +149,33 @@ cdef int64_t _walk(Follower *f) noexcept nogil:
     cdef int64_t before = f.unresolved, unresolved = -1
     cdef RecordView v
     cdef Queue *q
-    cdef int n = 0, rc = 0, kind
+    cdef int64_t n = 0
+    cdef int rc = 0, kind
     cdef bint inner
     if 0 <= before < known and before >= row_start(d.log.row):
         at = before
-    while n < f.budget and at - known < BYTES_MAX and _record(d, at, &v, &next_at, &rc):
+    f.cut = False
+    f.missed_left = 0
+    while _record(d, at, &v, &next_at, &rc):
+        if n >= f.budget or at - known >= max(f.budget, <int64_t> RECORDS_MAX) * RECORD:
+            f.cut = True
+            break
         n += 1
         kind = v.sys_flag & FLAG_TRANSACTION
         if v.size > 0 and kind != TRANSACTION_PREPARED and kind != TRANSACTION_ROLLBACK and topic_fits(v.topic, v.topic_size):
             inner = (v.sys_flag & FLAG_INNER_BATCH) != 0
-            q = queue_that_is(d.queues, v.topic, v.topic_size, v.queue_id, v.queue_offset, inner, unresolved < 0, &rc)
+            if (f.missed_left > 0 and f.missed_size == v.topic_size and f.missed_id == v.queue_id
+                    and memcmp(f.missed, v.topic, v.topic_size) == 0):
+                f.missed_left -= 1      # many of a topic that was deleted; one of them may be in a file that is there
+                at = next_at
+                continue
+            q = queue_that_is(d.queues, v.topic, v.topic_size, v.queue_id, v.queue_offset, inner, &rc)
             if rc < 0:
                 break
             if q == NULL:
-                # A file that comes while the log is walked must not begin its queue with a later record. A second look behind
-                # an entry of a later record: its file would be there if it were ever to come.
+                f.missed_size, f.missed_id, f.missed_left = v.topic_size, v.queue_id, MISSED
+                memcpy(f.missed, v.topic, v.topic_size)
+                # A second look behind an entry of a later record: its file would be there if it were ever to come.
                 if unresolved < 0 and not (before == at < known):
                     unresolved = at
             elif inner or not queue_batched(q):         # a batch queue never leads to a plain message
@@ -172,14 +187,30 @@ cdef int64_t _walk(Follower *f) noexcept nogil:
     return rc if rc < 0 else at
 
 
+cdef void _go_further(Follower *f) noexcept nogil:
+    # Records without an entry, as those of a topic that was deleted, may be many: what has one comes behind them. Where they
+    # are all that there is, they are walked over again and again, in case one was half there.
+    if f.cut:
+        f.budget = min(2 * f.budget, MAX_BUDGET)
+    elif f.budget <= RECORDS_MAX:
+        f.budget = RECORDS_MIN
+    else:
+        f.rest = f.budget // RECORDS_MAX
+
+
 cdef int _look(Follower *f) noexcept nogil:
     cdef Dispatcher *d = f.d
     cdef Log *log = d.log
-    cdef int64_t furthest = -1, to = _walk(f)
+    cdef int64_t furthest = -1, to = max(f.seen, log.dispatched)
     cdef int rc
-    cdef bint all
-    if to < 0:
-        return <int> to
+    cdef bint all, walks = f.rest == 0
+    if not walks:
+        f.rest -= 1
+    else:
+        to = _walk(f)
+        if to < 0:
+            return <int> to
+        f.seen = to
     f.looks += 1
     all = f.looks % LOOKS_BETWEEN == 0
     rc = queues_read_on(d.queues, to, all, _leads, d, &furthest)
@@ -191,8 +222,13 @@ cdef int _look(Follower *f) noexcept nogil:
         rmq_publish(&log.flushed, furthest)
         rmq_publish(&log.dispatched, furthest)
     queues_show(d.queues)
-    f.budget = RECORDS_MAX if furthest >= 0 else RECORDS_MIN
-    return rc if rc < 0 else furthest >= 0
+    if furthest >= 0:
+        f.budget = RECORDS_MAX
+        f.cut = False
+        f.rest = 0
+    elif walks:
+        _go_further(f)
+    return rc if rc < 0 else furthest >= 0 or f.cut
 
 
 cdef int follower_look(Follower *f) noexcept nogil:

@@ -12,11 +12,11 @@ cdef enum:
 # file of the log. 0: neither; -errno.
 ctypedef int (*EntryLeads)(void *ctx, const Queue *q, int64_t index, int64_t physical, int32_t size) noexcept nogil
 
-# The queue of a record that the log has; make: one that is not known yet becomes known if its file for that queue offset is
-# there. inner: the record is an inner batch, so it may be a batch queue. NULL: it is not, or there is no memory; *error is 0 or
+# The queue of a record that the log has; one that is not known yet becomes known if its file for that queue offset is there.
+# inner: the record is an inner batch, so it may be a batch queue. NULL: it is not, or there is no memory; *error is 0 or
 # -errno; -EINVAL: a batch queue's files have another size than this store's.
 cdef Queue *queue_that_is(QueueTable *t, const char *topic, int32_t topic_size, int32_t queue_id, int64_t index,
-                          bint inner, bint make, int *error) noexcept nogil
+                          bint inner, int *error) noexcept nogil
 # The log has a record of that queue offset at `physical`: its entry is looked for from now on. fresh: it was not known before;
 # then a number below the queue's end is of a queue that was deleted and has begun anew, if its entry says so too. 0 or -errno.
 cdef int queue_expect(QueueTable *t, Queue *q, int64_t index, int64_t physical, bint fresh, EntryLeads leads,

@@ -20,7 +20,7 @@ from rmq_store.queues.consumequeue._batches cimport queue_batched
 from rmq_store.queues.consumequeue._descriptors cimport (FILES_PATH_SIZE, UnitFiles, descriptor_acquire, descriptor_forget,
                                                          descriptor_release, files_path)
 from rmq_store.queues.consumequeue._files cimport files_done, files_init, files_passed, files_there
-from rmq_store.queues.consumequeue._kinds cimport CHANGE_NOT, topic_set_batched
+from rmq_store.queues.consumequeue._kinds cimport CHANGE_ALL, topic_set_batched
 from rmq_store.queues.consumequeue._state cimport BATCH_TAKE, QueueState, TableState, interests_of, state_of
 from rmq_store.queues.consumequeue._rest cimport state_kept
 from rmq_store.queues.consumequeue._structs cimport Queue, QueueTable
@@ -91,18 +91,19 @@ cdef int64_t _batches_come(TableState *t, const char *topic, int32_t topic_size,
         return size if size < 0 else -ENOENT        # it is just being made
     if size != t.batch_file_size:
         rc = _adopt_size(t, size)
-    return topic_set_batched(<QueueTable *> t, topic, topic_size, BATCH_TAKE, CHANGE_NOT) if rc == 0 else rc
+    return topic_set_batched(<QueueTable *> t, topic, topic_size, BATCH_TAKE, CHANGE_ALL) if rc == 0 else rc
 
 
 cdef Queue *queue_that_is(QueueTable *table, const char *topic, int32_t topic_size, int32_t queue_id, int64_t index,
-                          bint inner, bint make, int *error) noexcept nogil:
+                          bint inner, int *error) noexcept nogil:
     cdef TableState *t = _state(table)
     cdef Queue *q = table_find(t, topic, topic_size, queue_id, False)
     cdef int64_t there = -ENOENT
-    cdef bint bare = inner and q != NULL and queue_batched(q) and state_of(q).entries.first == state_of(q).entries.end
+    cdef bint bare = (inner and q != NULL and not topic_light(topic, topic_size)
+                      and state_of(q).entries.first == state_of(q).entries.end)
     error[0] = 0
-    if (q != NULL and not bare) or not make:        # bare: somebody waits for its first message
-        return q if not bare else NULL
+    if q != NULL and not bare:          # bare: it was removed, or somebody waits for its first message
+        return q
     if not topic_fits(topic, topic_size) or queue_id < 0 or index < 0:
         return NULL
     if inner and t.batch_dir != NULL:
@@ -130,14 +131,14 @@ cdef void _look_for(TableState *t, Queue *q, int64_t index) noexcept nogil:
 
 
 cdef void _begin_at(Queue *q, int64_t index) noexcept nogil:
-    # The queue has its first entry there, in files that are still to be found.
+    # The queue begins in the file of that entry, still to be found: whichever of its records was met first.
     cdef QueueState *s = state_of(q)
     cdef int64_t start = 0 if s.batched else _start_of(&s.entries, index)
     s.batch_read = start
     rmq_publish(&s.batch_end, start)
     rmq_publish(&s.entries.first, start)
     rmq_publish(&s.entries.end, start)
-    s.next_index = s.new_min = s.blank_to = index
+    s.next_index = s.new_min = s.blank_to = 0 if s.batched else start // UNIT_SIZE
 
 
 cdef int64_t _units_in(TableState *t, UnitFiles *f, int64_t position, int64_t unit_size, unsigned char *out) noexcept nogil:
@@ -166,12 +167,17 @@ cdef bint _unit_says(TableState *t, Queue *q, int64_t index, int64_t physical, i
     # Whether the unit that is there now is the one of that record, which begins the queue anew.
     cdef QueueState *s = state_of(q)
     cdef unsigned char[UNITS * BATCH_UNIT_SIZE] units
-    if s.batched:
-        if _units_in(t, &s.entries, 0, BATCH_UNIT_SIZE, units) < 1 or not batch_valid(units):
-            return False
-        size[0] = batch_bytes(units)
-        return batch_physical(units) == physical and batch_base(units) == index
-    if _units_in(t, &s.entries, index * UNIT_SIZE, UNIT_SIZE, units) < 1 or not unit_valid(units):
+    cdef unsigned char *u
+    cdef int64_t position = 0, n = 1, i
+    while s.batched and n > 0:          # which unit it is, the queue offset does not say; the first ones are of the same queue
+        n = _units_in(t, &s.entries, position, BATCH_UNIT_SIZE, units)
+        position += n * BATCH_UNIT_SIZE
+        for i in range(n):
+            u = units + i * BATCH_UNIT_SIZE
+            if not batch_valid(u) or batch_base(u) >= index:
+                size[0] = batch_bytes(u)
+                return batch_valid(u) and batch_physical(u) == physical and batch_base(u) == index
+    if s.batched or _units_in(t, &s.entries, index * UNIT_SIZE, UNIT_SIZE, units) < 1 or not unit_valid(units):
         return False
     size[0] = unit_bytes(units)
     return unit_physical(units) == physical

@@ -84,6 +84,8 @@ def load_batch_queues(table: QueueTableOwner, directory: str, file_size: int, to
     others = {topic for topic in wanted if os.path.isdir(os.path.join(os.fsencode(table.dir), topic))}
     for topic, _, path in [*(row for row in found if row[0] not in wanted),
                            *(_queues_in(t for t in _topic_dirs(os.fsencode(table.dir)) if t.name in others) if others else ())]:
+        if not any(name.isdigit() for name in os.listdir(path)):        # a kill left it behind: its queue was removed
+            continue
         error = StoreRefusesToLoad(os.fsdecode(path), None, f"queues of {os.fsdecode(topic)} as its attribute queue.type in "
                                    "config/topics.json says (" + ("BatchCQ" if topic in wanted else "SimpleCQ") + ")",
                                    "a queue of the other kind")
