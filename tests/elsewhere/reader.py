@@ -11,6 +11,7 @@ import json
 import logging
 import select
 import sys
+import time
 import zlib
 from collections import deque
 
@@ -93,6 +94,9 @@ def looks(root, how):
                 store.wait_for_message("T", 0, 0, 60)
             while True:
                 yield walk(store, kept)
+                for queue in [(topic, queue_id) for topic in TOPICS for queue_id in store.queues(topic)]:
+                    if how == "followed":
+                        store.offset_by_time(*queue, int(time.time() * 1000) - 5)
     while True:
         if how == "reopened":
             with MessageStore.open(root, readonly=True) as store:

@@ -125,8 +125,8 @@ cdef int64_t queue_read_batches(QueueTable *table, Queue *q, int64_t from_offset
         if got == -ENOENT and t.cache.following:
             files_pass_gone(t.cache, f)
         if first == rmq_load(&f.first) and removed == rmq_load(&q.removed_below):
-            if got == -ENOENT and t.cache.following and files_there(t.cache, f, first) == 0:
-                return _there(t, s, from_offset, first, out, 0)         # nothing is left that the follower knows of
+            if got == -ENOENT and t.cache.following and files_there(t.cache, f, rmq_load(&f.end) - f.file_size) == 0:
+                return _there(t, s, from_offset, first, out, 0)     # cut off, or the queue has begun anew
             if got == -ENOENT and rmq_load(&q.max_offset) <= from_offset:
                 return 0            # truncated or destroyed meanwhile
             return got if got < 0 else 0

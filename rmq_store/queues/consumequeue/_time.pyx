@@ -1,7 +1,7 @@
 """Search of a queue by store time (RocketMQ: getOffsetInQueueByTime). Contract in _time.pxd."""
 from libc.stdint cimport int32_t, int64_t
 
-from rmq_store.base.io._sync cimport EIO, ENOMEM, rmq_load
+from rmq_store.base.io._sync cimport EIO, ENOENT, ENOMEM, rmq_load
 from rmq_store.codec._layout cimport UNIT_SIZE
 from rmq_store.codec._unit cimport unit_bytes, unit_physical
 from rmq_store.queues.consumequeue._batches cimport batches_by_time
@@ -13,6 +13,7 @@ from rmq_store.queues.consumequeue._state cimport QueueState, TableState
 
 cdef enum:
     BLOCK_UNITS = 64
+    TRIES = 4
 
 cdef struct Search:
     # What a search looks at, and the block of entries it read last: the walk over equal times is one read per block.
@@ -179,6 +180,7 @@ cdef int64_t queue_offset_by_time(QueueTable *t, Queue *q, int64_t timestamp, in
     # A file that is deleted under the search is no error: the queue begins later now, or anew, and is searched again.
     cdef QueueState *s = state_hold(<TableState *> t, q)
     cdef int64_t first, removed, end, found
+    cdef int tries = 0
     if s == NULL:
         return -ENOMEM
     while True:
@@ -190,8 +192,12 @@ cdef int64_t queue_offset_by_time(QueueTable *t, Queue *q, int64_t timestamp, in
             found = _offset_by_time(t, q, timestamp, physical_min, rule, store_time, ctx)
         if found < 0 and (<TableState *> t).cache.following:
             files_pass_gone((<TableState *> t).cache, &s.entries)
-            if files_there((<TableState *> t).cache, &s.entries, rmq_load(&s.entries.first)) == 0:
-                found = rmq_load(&q.min_offset)         # nothing is left that the follower knows of
+            if (rmq_load(&s.vanished) > 0
+                    or files_there((<TableState *> t).cache, &s.entries, rmq_load(&s.entries.end) - s.entries.file_size) == 0):
+                found = rmq_load(&q.min_offset)         # cut off, or the queue has begun anew: the follower looks again soon
+            elif found == -ENOENT and tries < TRIES:
+                tries += 1              # its file came between the two looks
+                continue
         if found >= 0 or (first == rmq_load(&s.entries.first) and removed == rmq_load(&q.removed_below)
                           and end <= rmq_load(&q.max_offset)):
             break
