@@ -83,7 +83,7 @@ def test_the_deadline_of_a_durable_put(tmp_path):
     io = ProbeIo()
     with MessageStore.open(tmp_path / "s", flush_mode="sync", _io=io, **SMALL) as store:
         store.reconfigure(syncFlushTimeout=1)
-        io.hold("fdatasync")
+        io.hold("fdatasync", tmp_path / "s" / "commitlog" / f"{0:020d}")       # no other thread's
         leader = threading.Thread(target=store.put, args=("T", b"x"))
         leader.start()
         try:
