@@ -1,6 +1,6 @@
 # In the place of the dispatcher where another process writes: what comes into its log and its queues becomes readable here. One
 # native thread, which looks; it writes nothing.
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int64_t
 
 from rmq_store.log.dispatch._dispatch cimport Dispatcher
 
@@ -11,9 +11,6 @@ cdef struct Follower:
     int64_t seen                # how far the last walk came
     int64_t rest                # looks before the next walk: what is long is walked over seldom
     bint cut                    # there is more behind that
-    char[256] missed            # the topic of the last record of this walk whose queue was not there, and its queue id
-    int32_t missed_id, missed_size
-    int missed_left             # how many more of that queue are passed over
     int looks
     int error                   # atomic: errno of the last look, 0 none
 

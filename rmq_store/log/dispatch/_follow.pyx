@@ -9,7 +9,6 @@ while messages come or somebody waits for one, seldom when nothing happens. A lo
 """
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free
-from libc.string cimport memcmp, memcpy
 
 from rmq_store.base.io._io cimport rmq_pread_all
 from rmq_store.base.io._sync cimport (EINVAL, EIO, ENOENT, rmq_event_ticket, rmq_event_wait, rmq_event_wake, rmq_load32,
@@ -35,7 +34,6 @@ cdef enum:
 
 cdef int64_t SOON_NS = 500_000, LATER_NS = 2_000_000, SELDOM_NS = 10_000_000, FAILED_NS = 100_000_000
 cdef int64_t SOON_LOOKS = 2000
-cdef int64_t MAX_BUDGET = <int64_t> 1 << 40
 
 
 cdef Follower *follower_new(Dispatcher *d) noexcept nogil:
@@ -147,15 +145,14 @@ cdef int64_t _walk(Follower *f) noexcept nogil:
     cdef Dispatcher *d = f.d
     cdef int64_t known = d.log.dispatched, at = known, next_at = 0
     cdef int64_t before = f.unresolved, unresolved = -1
-    cdef RecordView v
+    cdef RecordView v, missed           # the last one whose queue was not there; the row holds its file
     cdef Queue *q
     cdef int64_t n = 0
-    cdef int rc = 0, kind
+    cdef int rc = 0, kind, left = 0     # how many more records of that queue are passed over
     cdef bint inner
     if 0 <= before < known and before >= row_start(d.log.row):
         at = before
     f.cut = False
-    f.missed_left = 0
     while _record(d, at, &v, &next_at, &rc):
         if n >= f.budget or at - known >= max(f.budget, <int64_t> RECORDS_MAX) * RECORD:
             f.cut = True
@@ -164,17 +161,15 @@ cdef int64_t _walk(Follower *f) noexcept nogil:
         kind = v.sys_flag & FLAG_TRANSACTION
         if v.size > 0 and kind != TRANSACTION_PREPARED and kind != TRANSACTION_ROLLBACK and topic_fits(v.topic, v.topic_size):
             inner = (v.sys_flag & FLAG_INNER_BATCH) != 0
-            if (f.missed_left > 0 and f.missed_size == v.topic_size and f.missed_id == v.queue_id
-                    and memcmp(f.missed, v.topic, v.topic_size) == 0):
-                f.missed_left -= 1      # many of a topic that was deleted; one of them may be in a file that is there
+            if left > 0 and record_of_queue(&v, missed.topic, missed.topic_size, missed.queue_id):
+                left -= 1       # many of a topic that was deleted; one of them may be in a file that is there
                 at = next_at
                 continue
             q = queue_that_is(d.queues, v.topic, v.topic_size, v.queue_id, v.queue_offset, inner, &rc)
             if rc < 0:
                 break
             if q == NULL:
-                f.missed_size, f.missed_id, f.missed_left = v.topic_size, v.queue_id, MISSED
-                memcpy(f.missed, v.topic, v.topic_size)
+                missed, left = v, MISSED
                 # A second look behind an entry of a later record: its file would be there if it were ever to come.
                 if unresolved < 0 and not (before == at < known):
                     unresolved = at
@@ -191,7 +186,7 @@ cdef void _go_further(Follower *f) noexcept nogil:
     # Records without an entry, as those of a topic that was deleted, may be many: what has one comes behind them. Where they
     # are all that there is, they are walked over again and again, in case one was half there.
     if f.cut:
-        f.budget = min(2 * f.budget, MAX_BUDGET)
+        f.budget *= 2
     elif f.budget <= RECORDS_MAX:
         f.budget = RECORDS_MIN
     else:
@@ -224,7 +219,6 @@ cdef int _look(Follower *f) noexcept nogil:
     queues_show(d.queues)
     if furthest >= 0:
         f.budget = RECORDS_MAX
-        f.cut = False
         f.rest = 0
     elif walks:
         _go_further(f)
