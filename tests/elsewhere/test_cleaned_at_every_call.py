@@ -59,9 +59,9 @@ def files(root):
     return sorted(found, key=lambda name: (rank.get(name.split("/")[0], 2), name))
 
 
-def become(root: Path, after: Path) -> None:
+def become(root: Path, after: Path, *folders: str) -> None:
     there = files(after)
-    for name in there:
+    for name in [name for name in there if not folders or name.startswith(folders)]:
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         with open(root / name, "r+b" if (root / name).exists() else "w+b") as f:
             f.write((after / name).read_bytes())
@@ -230,3 +230,27 @@ def test_a_follower_that_reads_on(tmp_path, images, last):
         shutil.rmtree(root)
         n += 1
     assert n > 1
+
+
+@pytest.mark.parametrize("waits", [False, True], ids=["nobody-waits", "somebody-waits"])
+def test_queues_that_come_behind_their_records(tmp_path, images, waits):
+    """The thread that follows has passed records of a queue that it does not know, and stands at its nth call, when the files
+    come, or somebody asks for the queue: its first messages are not lost."""
+    with MessageStore.open(images[0], readonly=True, **SIZES) as fresh:
+        last = fresh.max_offset("T", 0) - 1
+    for n in range(0, 260, 13):             # one walk over the log asks for two files a record at most
+        root, io = tmp_path / str(n), ProbeIo(keep_bytes=False)
+        (root / "commitlog").mkdir(parents=True)
+        store = MessageStore.open(root, readonly=True, follow=True, _io=io, **SIZES)
+        io.gate("open", root)
+        become(root, images[0], "commitlog")
+        for _ in range(n):
+            io.wait_standing(1)
+            io.let(io.standing()[0].ticket)
+        io.wait_standing(1)
+        if waits:
+            assert not store.wait_for_message("T", 0, 0, 0) and not store.wait_for_message("T", 1, 0, 0)
+        become(root, images[0])
+        io.ungate()
+        catches_up(store, last)
+        shutil.rmtree(root)

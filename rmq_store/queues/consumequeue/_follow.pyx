@@ -131,7 +131,7 @@ cdef void _look_for(TableState *t, Queue *q, int64_t index) noexcept nogil:
 
 
 cdef void _begin_at(Queue *q, int64_t index) noexcept nogil:
-    # The queue begins in the file of that entry, still to be found: whichever of its records was met first.
+    # The queue begins in the file of that entry, still to be found, or in one before it.
     cdef QueueState *s = state_of(q)
     cdef int64_t start = 0 if s.batched else _start_of(&s.entries, index)
     s.batch_read = start
@@ -257,6 +257,25 @@ cdef int _files_went(TableState *t, Queue *q) noexcept nogil:
     return min(rc, 0)
 
 
+cdef int _begins_before(TableState *t, Queue *q) noexcept nogil:
+    # 1: the file in which the queue was to begin is there, and one before it is, too: the record that was met first is a later
+    # one. Files are made in order, so all before are there by now; it begins in the first of them. 0; -errno.
+    cdef QueueState *s = state_of(q)
+    cdef UnitFiles *f = &s.entries
+    cdef int64_t start = f.first
+    cdef int rc = 0
+    while start > 0:
+        rc = files_there(t.cache, f, start - f.file_size)
+        if rc <= 0:
+            break
+        start -= f.file_size
+    if rc < 0 or start == f.first:
+        return min(rc, 0)
+    rmq_publish(&f.first, start)
+    s.next_index = s.new_min = start // UNIT_SIZE
+    return 1
+
+
 cdef int _read_batches_on(TableState *t, Queue *q, int64_t below, EntryLeads leads, void *ctx,
                           int64_t *furthest) noexcept nogil:
     cdef QueueState *s = state_of(q)
@@ -304,6 +323,11 @@ cdef int _read_on(TableState *t, Queue *q, int64_t below, EntryLeads leads, void
             n = _files_went(t, q)
             if n > 0:
                 continue
+        elif n > 0 and s.next_index == s.new_min and s.next_index * UNIT_SIZE == s.entries.first:
+            rc = _begins_before(t, q)
+            if rc > 0:
+                continue
+            n = rc if rc < 0 else n
         if n <= 0:
             return <int> n
         for i in range(n):
