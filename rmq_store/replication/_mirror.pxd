@@ -44,8 +44,9 @@ cdef struct Mirror:
     int64_t heartbeat_ms, silence_ms, record_max
     bint sync_mode
     bint check_crc, crc_required        # as recovery: recover_check_crc, record_crc_required
-    # While something takes long: pauses, and reports if that is due. pause_ms < 0: reports now what is not acknowledged yet.
-    # 0; -1: the connection ends.
+    # Before something that may take long: reports what is not acknowledged yet. 0; -1: the connection ends.
+    int (*acknowledge)(Mirror *m) noexcept nogil
+    # Meanwhile: pauses, and reports if that is due. 0; -1: the connection ends.
     int (*beat)(Mirror *m, int64_t pause_ms) noexcept nogil
     rmq_ha_peer peer_socket
     int wake, stop

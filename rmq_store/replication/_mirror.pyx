@@ -18,7 +18,7 @@ from rmq_store.codec._record cimport (RECORD_BLANK, RECORD_OK, RecordStatus, Rec
                                       rmq_get32, topic_fits)
 from rmq_store.log.commitlog._log cimport (FENCE_WRITE, Log, log_fence, log_lock_begin, log_lock_end, log_lock_leave,
                                            log_lock_left)
-from rmq_store.queues.consumequeue._batches cimport topic_batched
+from rmq_store.queues.consumequeue._batches cimport topic_takes_batches
 from rmq_store.queues.consumequeue._queue cimport QueueTable, queues_find, queues_of_topic
 from rmq_store.replication._ha cimport (RMQ_HA_FAILED, RMQ_HA_FILE_END, RMQ_HA_FOLLOWS, RMQ_HA_LOST, RMQ_HA_NO_RECORD,
                                         RMQ_HA_PARTED, RMQ_HA_ROTTEN, rmq_ha_say)
@@ -58,7 +58,7 @@ cdef int _next_file(Mirror *m) noexcept nogil:
     while rmq_load32(&m.stop) == 0 and rmq_load32(&log.fence) == 0:
         next = allocator_take(log.alloc, log.position)
         if next == NULL:
-            if m.beat(m, -1) < 0:
+            if m.acknowledge(m) < 0:
                 return -1
             mirror_tell(m)
             rc = allocator_wait(log.alloc, log.position, WAIT_FILE_NS)
@@ -159,7 +159,7 @@ cdef inline bint _is_new(const Mirror *m, const RecordView *v) noexcept nogil:
     # Only topics with batch queues have inner batches. Which they are config/topics.json says, and the first message decides
     # for good what queues a topic has. The copy of the master's file comes later, or without a topic that is deleted by then.
     cdef QueueTable *t = m.dispatcher.queues
-    return ((v.sys_flag & FLAG_INNER_BATCH) != 0 and topic_batched(t, v.topic, v.topic_size) < 2 and v.queue_id >= 0
+    return ((v.sys_flag & FLAG_INNER_BATCH) != 0 and not topic_takes_batches(t, v.topic, v.topic_size) and v.queue_id >= 0
             and queues_of_topic(t, v.topic, v.topic_size) == NULL and topic_fits(v.topic, v.topic_size)
             and v.topic_size < <int32_t> sizeof(m.topic))
 
@@ -171,7 +171,7 @@ cdef int _ask(Mirror *m, const RecordView *v) noexcept nogil:
     m.topic[v.topic_size] = 0
     rmq_publish(&m.asked, m.asked + 1)
     rmq_event_wake(&m.dispatcher.anew)
-    rc = m.beat(m, -1)          # whoever waits for this slave waits for what it has, and not for this topic
+    rc = m.acknowledge(m)          # whoever waits for this slave waits for what it has, and not for this topic
     mirror_tell(m)
     if rc < 0 or mirror_wait(m) < 0:
         rmq_publish(&m.told, m.asked)       # nobody waits for it any more

@@ -79,11 +79,13 @@ cdef inline bint _worth(Mirror *m) noexcept nogil:
 
 cdef int _beat(Mirror *m, int64_t pause_ms) noexcept nogil:
     cdef int64_t step = min(pause_ms, m.heartbeat_ms)
-    if pause_ms < 0:
-        return _report(m) if m.reported_at < m.log.position else 0
     if step > 0:
         rmq_ha_pause(m.wake, step)
     return _report(m) if _now(m) - m.reported_ns >= m.heartbeat_ms * MS else 0
+
+
+cdef int _acknowledge(Mirror *m) noexcept nogil:
+    return _report(m) if m.reported_at < m.log.position else 0
 
 
 cdef int _start_at(Mirror *m, int64_t at) noexcept nogil:
@@ -298,7 +300,8 @@ cdef class Slave:
         m.record_max = min(options.message_size_max_bytes + 65536, options.segment_size_bytes)
         m.sync_mode = store.sync_mode
         m.peer_socket.fd, m.last_what, m.master_end = -1, -1, -1
-        m.check_crc, m.crc_required, m.beat = options.recover_check_crc, options.record_crc_required, _beat
+        m.check_crc, m.crc_required = options.recover_check_crc, options.record_crc_required
+        m.beat, m.acknowledge = _beat, _acknowledge
         m.room = ROOM
         m.input = <unsigned char *> malloc(m.room)
         m.wake = rmq_ha_wake_new()

@@ -11,8 +11,7 @@ dies in between meets the same record when it is opened again as a slave.
 import threading
 import time
 import weakref
-from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from rmq_store.base.io.threads import start_thread
 from rmq_store.errors import RmqStoreError
@@ -25,16 +24,25 @@ __all__ = ["QueuesAnew"]
 AGAIN_S = 1.0
 ASKED_MAX = 5           # times that a broker is asked: meanwhile dispatch waits
 
-class QueuesAnew:
-    """Of one open slave, which it holds weakly. The thread begins with it. Thread-safety: any."""
 
-    def __init__(self, store: Any, make_topic: Callable[[], Callable[[], None] | None],
-                 unread: Callable[[], Callable[[str, str], None] | None],
-                 master_type: Callable[[], Callable[[str], str | None] | None]) -> None:
-        """make_topic: leads to what is called when this thread was woken, or after a second: the slave may wait for it, too.
-        unread: leads to what is called with a topic that has no queues of the kind that a message needs, and why.
-        master_type: leads to what tells which queues a topic has on the master, None if its broker is not known."""
-        self._make_topic, self._unread, self._master_type = make_topic, unread, master_type
+class KnowsMaster(Protocol):
+    """What this thread asks of the slave's replication."""
+
+    def make_topic(self) -> None:
+        """Called when the thread was woken, or after a second: the slave may wait for it, too."""
+
+    def unread(self, topic: str, reason: str) -> None:
+        """The topic has no queues of the kind that a message of it needs."""
+
+    def master_type(self, topic: str) -> str | None:
+        """Which queues the topic has on the master, None if its broker is not known. Raises OSError, ValueError."""
+
+
+class QueuesAnew:
+    """Of one open slave, which it holds weakly, as its replication. The thread begins with it. Thread-safety: any."""
+
+    def __init__(self, store: Any, replication: KnowsMaster) -> None:
+        self._replication = weakref.ref(replication)
         self._unanswered = 0
         self._store, self._path = weakref.ref(store), store.path
         self._halts = Halts(store)
@@ -67,8 +75,8 @@ class QueuesAnew:
 
     def _help(self) -> None:
         try:
-            if (make_topic := self._make_topic()) is not None:
-                make_topic()
+            if (replication := self._replication()) is not None:
+                replication.make_topic()
         except Exception as error:      # as below
             emit(Event.TASK_FAILED, task="making a topic with batch queues", path=self._path, error=str(error))
 
@@ -96,8 +104,8 @@ class QueuesAnew:
         between leaves it without queues, and the record at `at` is met again."""
         why = _no_batches(store, topic) if batched else self._why_not_deleted(store, topic, queue_id)
         if why:
-            if (unread := self._unread()) is not None:
-                unread(topic, why)
+            if (replication := self._replication()) is not None:
+                replication.unread(topic, why)
             self._halts.pass_by(at)
             return
         if rows := store._begin_topic_anew(topic, at):
@@ -115,8 +123,8 @@ class QueuesAnew:
             return ""
         message = f"the first message of its queue {queue_id} is a plain one, and it has batch queues"
         try:
-            ask = self._master_type()
-            kind = ask(topic) if ask is not None else None
+            replication = self._replication()
+            kind = replication.master_type(topic) if replication is not None else None
         except (OSError, ValueError) as error:
             self._unanswered += 1
             if self._unanswered < ASKED_MAX:

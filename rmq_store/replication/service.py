@@ -110,7 +110,7 @@ class Replication:
         self._refused: dict[tuple[int, int, str], float] = {}       # when the log said so
         self._unmarked: Mark | None = None      # what replica.json does not say yet
         self._failed: dict[str, str] = {}       # files that could not be written when that was tried last, and why
-        self._unread: set[str] = set()          # topics of BATCH_UNKNOWN
+        self._told_unread: set[str] = set()     # topics of BATCH_UNKNOWN
 
     def start(self, store: "StoreWait", options: Options, *, later: bool = False) -> None:
         """The store has this object before its threads run, so that an open that is interrupted here can end them. later: a
@@ -122,8 +122,7 @@ class Replication:
                 self.master = Master(store, options)
             emit(Event.REPLICATION_LISTENS, path=store.path, address=self.master.address)
         if options.role == "slave":
-            self._anew = QueuesAnew(store, weakref.WeakMethod(self.make_topic), weakref.WeakMethod(self._unknown),
-                                    weakref.WeakMethod(self._master_type))
+            self._anew = QueuesAnew(store, self)
             if not later:
                 self.follow(store, options, options.ha_master, options.ha_master_broker)
 
@@ -203,20 +202,21 @@ class Replication:
                 self._stalls(slave, asked, "config/topics.json", error)
                 return
             except (RmqStoreError, ValueError) as error:
-                self._unknown(topic, str(error))
+                self.unread(topic, str(error))
             self._failed.pop("config/topics.json", None)
             slave.proceed(asked)
 
-    def _unknown(self, topic: str, reason: str) -> None:
-        """Says once that the topic cannot have the queues that its messages need."""
+    def unread(self, topic: str, reason: str) -> None:
+        """Says once that the topic cannot have the queues that its messages need. Thread-safety: any."""
         slave = self.slave
-        if topic not in self._unread:
-            self._unread.add(topic)
+        if topic not in self._told_unread:
+            self._told_unread.add(topic)
             emit(Event.BATCH_UNKNOWN, path=self._path, peer=slave.master if slave is not None else self._wanted or "unknown",
                  topic=topic, reason=reason)
 
-    def _master_type(self, topic: str) -> str | None:
-        """Which queues the topic has on the master; None if its broker is not known. Raises OSError, ValueError."""
+    def master_type(self, topic: str) -> str | None:
+        """Which queues the topic has on the master; None if its broker is not known. Raises OSError, ValueError.
+        Thread-safety: any."""
         metadata = self.metadata
         return metadata.queue_type(topic) if metadata is not None else None
 

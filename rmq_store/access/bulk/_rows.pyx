@@ -16,7 +16,7 @@ from rmq_store.codec._record cimport (RECORD_OK, PropertyView, RecordView, prope
                                       record_prepare, topic_fits)
 from rmq_store.codec._text cimport digits_put
 from rmq_store.log.commitlog._log cimport APPEND_OK, Log, log_append
-from rmq_store.queues.consumequeue._batches cimport queue_batched, topic_batched
+from rmq_store.queues.consumequeue._batches cimport queue_batched, topic_takes_batches
 from rmq_store.queues.consumequeue._queue cimport Queue, queues_find
 
 from rmq_store.codec.properties import delete_property
@@ -116,7 +116,7 @@ cdef Queue *_batch_queue(StorePut store, dict known, const RecordView *v, bint a
     q = queues_find(store.queues, t.text, t.size, v.queue_id, True)
     if q == NULL:
         raise MemoryError("queue")
-    if not queue_batched(q) or topic_batched(store.queues, t.text, t.size) < 2:
+    if not queue_batched(q) or not topic_takes_batches(store.queues, t.text, t.size):
         raise StoreStateError(f"message {v.queue_offset} of {name.decode('utf-8', 'replace')}/{v.queue_id} is an inner batch, "
                               f"and this topic has no batch queues in {store.path}: make it a topic with batch queues first "
                               "(`rmqstore topics set --queue-type BatchCQ`)")
@@ -254,7 +254,7 @@ cdef int _place_some(Log *log, Turn *t, int64_t now) noexcept nogil:
             if r.refused != 0:
                 break
             now = r.v.store_timestamp
-        if r.v.sys_flag & FLAG_INNER_BATCH and topic_batched(r.table, r.v.topic, r.v.topic_size) < 2:
+        if r.v.sys_flag & FLAG_INNER_BATCH and not topic_takes_batches(r.table, r.v.topic, r.v.topic_size):
             r.refused = ROW_NOT_BATCHED         # meanwhile: nothing of it is stored
             break
         if r.lit != NULL and r.lit[r.done].inner > 0:

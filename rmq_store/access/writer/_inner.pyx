@@ -18,7 +18,7 @@ from rmq_store.codec._layout cimport FLAG_COMPRESSED, FLAG_INNER_BATCH, FLAG_NEE
 from rmq_store.codec._record cimport RecordArgs, body_crc32, record_prepare
 from rmq_store.codec._text cimport digits_put
 from rmq_store.log.commitlog._log cimport APPEND_OK, Appended, Log, log_append, log_lock_begin, log_lock_end, log_reserve_max
-from rmq_store.queues.consumequeue._batches cimport topic_batched
+from rmq_store.queues.consumequeue._batches cimport topic_takes_batches
 from rmq_store.queues.consumequeue._kinds cimport CHANGE_ALL, CHANGE_NOT, CHANGE_UNUSED, Change, topic_set_batched
 from rmq_store.queues.consumequeue._owner cimport QueueTableOwner
 from rmq_store.queues.consumequeue._queue cimport Queue, QueueTable, queues_find, queues_hold_sync, queues_let_sync
@@ -57,7 +57,7 @@ cdef int _number_batch(RecordArgs *a, InnerTurn *it, int32_t count) except -1:
 cdef int _place(Log *log, Turn *t, int64_t now) noexcept nogil:
     cdef InnerTurn *it = <InnerTurn *> t
     cdef int status
-    if topic_batched(it.table, t.args.topic, t.args.topic_size) < 2:
+    if not topic_takes_batches(it.table, t.args.topic, t.args.topic_size):
         it.gone = True              # meanwhile: nothing is stored
         return APPEND_OK
     if t.born_now:

@@ -18,7 +18,7 @@ from rmq_store.codec._record cimport (RECORD_BAD_SIZE, RECORD_BLANK, RECORD_OK, 
 from rmq_store.filter._bitmap cimport FilterSet, filter_bits
 from rmq_store.log.commitlog._log cimport FENCE_WRITE, PIN_DISPATCH, Log, log_fence, log_make_way, log_pin, log_unpin
 from rmq_store.log.pool._pool cimport pool_at
-from rmq_store.queues.consumequeue._batches cimport queue_batched, queues_batch, topic_batched
+from rmq_store.queues.consumequeue._batches cimport queue_batched, queues_batch, topic_takes_batches
 from rmq_store.queues.consumequeue._queue cimport (Queue, QueueTable, queue_begins_anew, queue_next, queue_put, queues_bit_map,
                                                    queues_find, queues_have_place, queues_publish)
 from rmq_store.queues.index._index cimport Index, index_put
@@ -97,7 +97,7 @@ cdef inline bint _anew(Dispatcher *d, const Queue *q, int64_t physical, int64_t 
 cdef bint dispatch_other_kind(Dispatcher *d, const Queue *q, const RecordView *v) noexcept nogil:
     # Inner batches are in batch queues, and plain messages are not. A first message of a queue says of which kind it is.
     cdef bint inner = (v.sys_flag & FLAG_INNER_BATCH) != 0
-    if inner == queue_batched(q) and (not inner or topic_batched(d.queues, v.topic, v.topic_size) == 2):
+    if inner == queue_batched(q) and (not inner or topic_takes_batches(d.queues, v.topic, v.topic_size)):
         return False
     return ((v.queue_offset == 0 or (inner and queue_next(q) == 0)) and v.physical_offset >= q.max_physical_offset
             and v.physical_offset >= q.removed_below and v.physical_offset != d.not_anew)

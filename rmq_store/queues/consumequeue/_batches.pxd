@@ -11,8 +11,10 @@ from rmq_store.queues.consumequeue._structs cimport Queue, QueueTable
 
 # ---- for other rooms. Whether it is one; any thread, never changes while the queue has messages, or files.
 cdef bint queue_batched(const Queue *q) noexcept nogil
-# Whether new queues of this topic are batch queues; any thread. 2: config/topics.json says so; 1: it is about to, or not to.
-cdef int topic_batched(QueueTable *t, const char *topic, int32_t topic_size) noexcept nogil
+# Whether new queues of this topic are batch queues; any thread.
+cdef bint topic_batched(QueueTable *t, const char *topic, int32_t topic_size) noexcept nogil
+# And config/topics.json says so: it is not just about to, or not to.
+cdef bint topic_takes_batches(QueueTable *t, const char *topic, int32_t topic_size) noexcept nogil
 # Where batch queues lie; once, before a topic has them. 0 or -ENOMEM.
 cdef int queues_batch_dir(QueueTable *t, const char *dir, int64_t file_size) noexcept nogil
 # The record at log offset `physical` is a batch: of the queue_put that follows.

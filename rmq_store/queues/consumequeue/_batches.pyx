@@ -13,7 +13,7 @@ from rmq_store.codec._unit cimport unit_put
 from rmq_store.queues.consumequeue._descriptors cimport UnitFiles
 from rmq_store.queues.consumequeue._files cimport (files_cut, files_drop_first, files_next_data, files_pass_gone,
                                                    files_read, files_there)
-from rmq_store.queues.consumequeue._state cimport QueueState, TableState, marks_of, state_of
+from rmq_store.queues.consumequeue._state cimport BATCH_DROP, BATCH_OPEN, QueueState, TableState, marks_of, state_of
 from rmq_store.queues.consumequeue._structs cimport Queue, QueueTable
 from rmq_store.queues.consumequeue._table cimport table_batched
 from rmq_store.queues.consumequeue._units cimport (BLOCK_UNITS, BY_BASE, BY_END, BY_PHYSICAL, BY_TIME, units_first,
@@ -29,8 +29,12 @@ cdef bint queue_batched(const Queue *q) noexcept nogil:
     return marks_of(q).held == 0 and state_of(q).batched        # no light queue is one
 
 
-cdef int topic_batched(QueueTable *table, const char *topic, int32_t topic_size) noexcept nogil:
-    return table_batched(<TableState *> table, topic, topic_size)
+cdef bint topic_batched(QueueTable *table, const char *topic, int32_t topic_size) noexcept nogil:
+    return table_batched(<TableState *> table, topic, topic_size) != BATCH_DROP
+
+
+cdef bint topic_takes_batches(QueueTable *table, const char *topic, int32_t topic_size) noexcept nogil:
+    return table_batched(<TableState *> table, topic, topic_size) == BATCH_OPEN
 
 
 cdef int queues_batch_dir(QueueTable *table, const char *dir, int64_t file_size) noexcept nogil:

@@ -133,7 +133,7 @@ cdef class QueueTableOwner:
 
     def is_batched(self, bytes topic not None):
         """True if queues of this topic are batch queues."""
-        return topic_batched(self.table, topic, <int32_t> len(topic)) != 0
+        return topic_batched(self.table, topic, <int32_t> len(topic))
 
     def read_batches(self, bytes topic not None, int queue_id, int64_t from_offset, int64_t count):
         """Up to `count` units of a batch queue, from the one with queue offset `from_offset` on: (physical offset, size, tags
