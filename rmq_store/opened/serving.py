@@ -365,9 +365,11 @@ class StoreServes(StoreTimers):
             self._compactions.remove(topic, queue_id)
         self._forget_arrivals(tuple({topic for _, topic, _, _ in rows}))
 
-    def _begin_topic_anew(self, topic: str, at: int) -> list[tuple[int, str, int, int]]:
-        """Of a slave: its master has deleted the topic before the message at log offset `at`. Returns what _begin_anew got."""
-        rows = [(number, name, queue_id, at) for number, name, queue_id, _ in queue_ends(self) if name == topic]
+    def _begin_topic_anew(self, topic: str, queue_id: int, at: int) -> list[tuple[int, str, int, int]]:
+        """Of a slave: its master has deleted the topic before the message of that queue at log offset `at`. The queue goes last:
+        its messages say so until then. Returns what _begin_anew got."""
+        rows = [(number, name, other, at) for number, name, other, _ in queue_ends(self) if name == topic]
+        rows.sort(key=lambda row: row[2] == queue_id)
         if rows:
             self._begin_anew(rows)
         return rows

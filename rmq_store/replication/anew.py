@@ -108,7 +108,7 @@ class QueuesAnew:
                 replication.unread(topic, why)
             self._halts.pass_by(at)
             return
-        if rows := store._begin_topic_anew(topic, at):
+        if rows := store._begin_topic_anew(topic, queue_id, at):
             self._began_anew(rows)
         if batched:
             _begin_batches(store.topic_table, topic)

@@ -14,6 +14,7 @@ import pytest
 
 from rmq_store import MessageStore, promote, verify
 from rmq_store.replication import anew
+from rmq_store.services.cleaning import _clean
 from tests.replication.pairs import SMALL, Listening, caught_up, joined, log_of, same_log, slave
 from tests.replication.test_batch_topics import bodies, settled
 from tests.replication.test_metadata import copied, follower, leader
@@ -316,3 +317,31 @@ def test_a_first_plain_message_in_a_queue_of_its_own(says: str, tmp_path: Path, 
             assert s.batch_topics == (set() if deleted else {"B"})
             told = [text for text in caplog.messages if "does not give messages of topic B to readers" in text]
             assert len(told) == (not deleted) and all("queue 1 is a plain one" in text for text in told)
+
+
+@pytest.mark.parametrize("nth", range(1, 4))
+def test_a_queue_that_cannot_be_removed_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nth: int) -> None:
+    """The slave knows no broker to ask: what says that the topic was deleted says so again when it is tried again."""
+    remove, calls = _clean.remove_queue, 0
+
+    def removed(*args: object) -> object:
+        nonlocal calls
+        calls += threading.current_thread().name == "rmq-anew"
+        if calls == nth:
+            calls += 1
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return remove(*args)
+
+    with leader(tmp_path / "m") as m, follower(tmp_path / "s", m, ha_master_broker=None) as s:
+        joined(m.store)
+        m.store.topic_table.set_queue_type("X", "BatchCQ")
+        for queue_id in range(3):
+            m.store.put_inner_batch("X", [b"old"] * 3, queue_id=queue_id)
+        caught_up(s, m.store)
+        monkeypatch.setattr(_clean, "remove_queue", removed)
+        m.store.delete_topics("X")
+        for n in range(5):
+            m.store.put("X", b"new%d" % n, queue_id=0)
+        caught_up(s, m.store)
+        assert bodies(s, "X") == [b"new%d" % n for n in range(5)]
+        assert [s.max_offset("X", queue_id) for queue_id in range(3)] == [5, 0, 0]
