@@ -24,4 +24,8 @@ typedef struct rmq_topic_dir {
 
 /* Fills in what lies in `base` for each of the topics. highest: no file may begin beyond. 0 or -ENOMEM. */
 int rmq_queue_dirs_list(const char *base, rmq_topic_dir *topics, int64_t count, int64_t file_size, int64_t highest);
+
+/* Of the files in a queue's directory, which `fd` is open on: where the first one begins, at `begin` or behind it. Other names
+ * are passed over. -ENOENT: there is none; -errno. */
+int64_t rmq_queue_dir_lowest(int fd, int64_t begin, int64_t file_size);
 #endif

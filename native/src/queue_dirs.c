@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "rmq_queue_dirs.h"
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -163,4 +164,18 @@ int rmq_queue_dirs_list(const char *base, rmq_topic_dir *topics, int64_t count, 
         for (int64_t i = 0; i < count; i++) topics[i].odd = 1;
     if (w.base >= 0) close(w.base);
     return rc;
+}
+
+int64_t rmq_queue_dir_lowest(int fd, int64_t from, int64_t file_size) {
+    listing l; /* not zeroed: it is large */
+    const entry *e;
+    int64_t found = -ENOENT;
+    int rc = 0;
+    begin(&l, fd);
+    errno = 0;
+    while ((e = next_entry(&l, &rc)) != NULL) {
+        int64_t start = number(e->name, NAME_DIGITS, INT64_MAX);
+        if (start >= from && start % file_size == 0 && (found < 0 || start < found)) found = start;
+    }
+    return rc == 0 ? found : -errno;
 }

@@ -366,8 +366,8 @@ class StoreServes(StoreTimers):
         self._forget_arrivals(tuple({topic for _, topic, _, _ in rows}))
 
     def _begin_topic_anew(self, topic: str, queue_id: int, at: int) -> list[tuple[int, str, int, int]]:
-        """Of a slave: its master has deleted the topic before the message of that queue at log offset `at`. The queue goes last:
-        its messages say so until then. Returns what _begin_anew got."""
+        """Of a slave: its master has deleted the topic before the message of that queue at log offset `at`. The queue goes
+        last: its messages say so until then. Returns what _begin_anew got."""
         rows = [(number, name, other, at) for number, name, other, _ in queue_ends(self) if name == topic]
         rows.sort(key=lambda row: row[2] == queue_id)
         if rows:

@@ -5,12 +5,11 @@ import os
 from libc.stdint cimport int64_t
 
 from rmq_store.access.waiting._wait cimport StoreWait
-from rmq_store.base.io._sync cimport EEXIST, EINVAL, ENOENT, rmq_load, rmq_load32
-from rmq_store.base.segment._file cimport row_start
+from rmq_store.base.io._sync cimport EEXIST, EINVAL, ENOENT, rmq_load32
 from rmq_store.log.dispatch._dispatch cimport dispatcher_stop
 from rmq_store.log.dispatch._follow cimport (follower_begins, follower_let_go_ahead, follower_look, follower_new,
                                              follower_start)
-from rmq_store.queues.consumequeue._queue cimport Queue, queue_correct_min, queues_at, queues_count, queues_follow
+from rmq_store.queues.consumequeue._queue cimport queues_follow
 from rmq_store.queues.index._index cimport index_add_file, index_drop_before, index_file_count, index_file_name, index_let_go
 
 from rmq_store import errors
@@ -40,35 +39,30 @@ cdef class StoreFollow(StoreWait):
 
     def _look_on(self):
         """Where this store follows another process: what has an entry by now is readable when this returns. Raises OSError."""
-        cdef int rc = 1
+        cdef int rc
         if self.follower == NULL:
             return
         self.calls += 1
         with nogil:
+            rc = follower_look(self.follower, True)
             while rc > 0:
-                rc = follower_look(self.follower)
+                rc = follower_look(self.follower, False)
         self.calls -= 1
         self._checked(rc)
 
     def _follow_files(self, int64_t begins, index_names):
         """What the thread does not look at: the log begins at `begins` now, and there are index files of these names,
         ascending. Raises OSError: also what the thread has met."""
-        cdef int64_t i, name, low
-        cdef Queue *q
+        cdef int64_t i, name
         cdef int rc = 0
         known = set(index_names)
         self._enter()
         self.calls += 1         # from here on no Python code: a close() inside of it would wait for this call
         with nogil:
-            low = row_start(self.row)
-            if begins > (low if low >= 0 else rmq_load(&self.log.dispatched)):
-                follower_begins(self.follower, begins)
-                for i in range(queues_count(self.queues)):
-                    q = queues_at(self.queues, i)
-                    if rc >= 0:
-                        rc = queue_correct_min(self.queues, q, begins)
-                if self.index != NULL and rc >= 0:
-                    rc = index_drop_before(self.index, begins)
+            if begins >= 0:
+                rc = follower_begins(self.follower, begins)
+            if begins > 0 and self.index != NULL and rc >= 0:
+                rc = index_drop_before(self.index, begins)
         if self.index != NULL and rc >= 0:
             for i in range(index_file_count(self.index) - 1, -1, -1):       # deleted by a recovery, which makes others
                 if index_file_name(self.index, i) not in known:

@@ -2,34 +2,37 @@
 
 A record counts as there when a queue entry leads to it: the writer makes entries of whole records only, and in the log's order,
 so one entry vouches for everything before it. What the log seems to have beyond that may be half written, and is only looked
-for: which queues have to be read on, and how far.
+for: which queues have to be read on, and how far. So every record is walked over at least three times: twice where it seems
+to be, for the entry that comes soon, and once more when it is vouched for. What is long without an entry, as the records of a
+topic that was deleted, is walked over again now and then.
 
 No other process can wake this one (a mapped file tells nobody that it is written), so the thread looks: 2,000 times a second
 while messages come or somebody waits for one, seldom when nothing happens. A look at a log that stands still is one load.
 """
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport INT64_MAX, int32_t, int64_t
 from libc.stdlib cimport calloc, free
+from libc.string cimport memset
 
 from rmq_store.base.io._io cimport rmq_pread_all
-from rmq_store.base.io._sync cimport (EINVAL, EIO, ENOENT, rmq_event_ticket, rmq_event_wait, rmq_event_wake, rmq_load32,
-                                      rmq_mutex_lock, rmq_mutex_unlock, rmq_publish, rmq_publish32, rmq_thread_start)
+from rmq_store.base.io._sync cimport (EAGAIN, EINVAL, EIO, ENOENT, rmq_event_ticket, rmq_event_wait, rmq_event_wake, rmq_load,
+                                      rmq_load32, rmq_mutex_lock, rmq_mutex_unlock, rmq_publish, rmq_publish32,
+                                      rmq_thread_start)
 from rmq_store.base.segment._file cimport (LogFile, log_file_lost, log_file_release, row_count, row_end, row_find, row_open,
                                            row_pop, row_push, row_shift, row_start)
+from rmq_store.codec._inner cimport BATCH_UNIT_SIZE
 from rmq_store.codec._layout cimport (BLANK_SIZE, FLAG_INNER_BATCH, FLAG_TRANSACTION, TRANSACTION_PREPARED,
                                       TRANSACTION_ROLLBACK)
 from rmq_store.codec._record cimport (RECORD_BLANK, RECORD_OK, RecordStatus, RecordView, record_in_place, record_of_queue,
                                       record_parse, record_prefetch_next, topic_fits)
 from rmq_store.log.commitlog._log cimport Log
 from rmq_store.log.dispatch._dispatch cimport Dispatcher
-from rmq_store.queues.consumequeue._batches cimport queue_batched
-from rmq_store.queues.consumequeue._follow cimport LED, queue_expect, queue_that_is, queues_read_on, queues_show
-from rmq_store.queues.consumequeue._queue cimport Queue
+from rmq_store.queues.consumequeue._begins cimport LED
+from rmq_store.queues.consumequeue._follow cimport queue_expect, queue_follow_min, queues_read_on, queues_show
+from rmq_store.queues.consumequeue._queue cimport Queue, queues_at, queues_count
 
 cdef enum:
     RECORDS_MAX = 8192          # in one look
-    RECORDS_MIN = 64            # where the last one found nothing that has an entry, and came to the end of the log
-    MISSED = 64                 # records of a queue that was not there, before its file is looked for again
-    RECORD = 512                # bytes of a record: as many times that many bytes
+    AGAIN_BYTES = 1048576       # that are walked over again, for as many looks as are between
     LOOKS_BETWEEN = 64          # before queues that wait in vain have their turn
 
 cdef int64_t SOON_NS = 500_000, LATER_NS = 2_000_000, SELDOM_NS = 10_000_000, FAILED_NS = 100_000_000
@@ -40,8 +43,7 @@ cdef Follower *follower_new(Dispatcher *d) noexcept nogil:
     cdef Follower *f = <Follower *> calloc(1, sizeof(Follower))
     if f != NULL:
         f.d = d
-        f.unresolved = -1
-        f.budget = RECORDS_MAX
+        f.settled = rmq_load(&d.log.dispatched)
     return f
 
 
@@ -140,75 +142,92 @@ cdef int _leads(void *dispatcher, const Queue *q, int64_t index, int64_t physica
     return error if error < 0 else found
 
 
-cdef int64_t _walk(Follower *f) noexcept nogil:
-    # Over what the log seems to have beyond what is known: its queues expect entries. Returns where it ends, or -errno.
-    cdef Dispatcher *d = f.d
-    cdef int64_t known = d.log.dispatched, at = known, next_at = 0
-    cdef int64_t before = f.unresolved, unresolved = -1
-    cdef RecordView v, missed           # the last one whose queue was not there; the row holds its file
-    cdef Queue *q
-    cdef int64_t n = 0
-    cdef int rc = 0, kind, left = 0     # how many more records of that queue are passed over
-    cdef bint inner
-    if 0 <= before < known and before >= row_start(d.log.row):
-        at = before
+cdef inline Missing *_missing(Follower *f, const RecordView *v) noexcept nogil:
+    return &f.missing[(<unsigned char> v.topic[v.topic_size - 1] * 7 + v.topic_size + v.queue_id) % MISSING]
+
+
+cdef int _expect(Follower *f, const RecordView *v, bint whole) noexcept nogil:
+    # Its queue expects an entry. 0 or -errno.
+    cdef int kind = v.sys_flag & FLAG_TRANSACTION
+    cdef Missing *m
+    cdef int rc
+    if (v.size == 0 or kind == TRANSACTION_PREPARED or kind == TRANSACTION_ROLLBACK or not topic_fits(v.topic, v.topic_size)
+            or v.queue_id < 0 or not 0 <= v.queue_offset < INT64_MAX // BATCH_UNIT_SIZE):
+        return 0
+    m = _missing(f, v)
+    if not whole and m.topic != NULL and record_of_queue(v, m.topic, m.topic_size, m.queue_id):
+        return 0
+    rc = queue_expect(f.d.queues, v.topic, v.topic_size, v.queue_id, v.queue_offset, (v.sys_flag & FLAG_INNER_BATCH) != 0,
+                      v.physical_offset, whole)
+    if rc == 0:
+        m.topic, m.topic_size, m.queue_id = v.topic, v.topic_size, v.queue_id
+    return min(rc, 0)
+
+
+cdef int64_t _walk(Follower *f, int64_t at, int64_t stop, int *error) noexcept nogil:
+    # Over the records from `at` on that begin before `stop`, or all that seem to be there. Returns where it ends. *error: the
+    # first one; what it was about is met again.
+    cdef RecordView v
+    cdef int64_t next_at = 0
+    cdef int n = 0, rc = 0
+    cdef bint whole = stop < INT64_MAX
     f.cut = False
-    while _record(d, at, &v, &next_at, &rc):
-        if n >= f.budget or at - known >= max(f.budget, <int64_t> RECORDS_MAX) * RECORD:
+    while at < stop and _record(f.d, at, &v, &next_at, &rc):
+        if n == RECORDS_MAX:
             f.cut = True
             break
         n += 1
-        kind = v.sys_flag & FLAG_TRANSACTION
-        if v.size > 0 and kind != TRANSACTION_PREPARED and kind != TRANSACTION_ROLLBACK and topic_fits(v.topic, v.topic_size):
-            inner = (v.sys_flag & FLAG_INNER_BATCH) != 0
-            if left > 0 and record_of_queue(&v, missed.topic, missed.topic_size, missed.queue_id):
-                left -= 1       # many of a topic that was deleted; one of them may be in a file that is there
-                at = next_at
-                continue
-            q = queue_that_is(d.queues, v.topic, v.topic_size, v.queue_id, v.queue_offset, inner, &rc)
-            if rc < 0:
-                break
-            if q == NULL:
-                missed, left = v, MISSED
-                # A second look behind an entry of a later record: its file would be there if it were ever to come.
-                if unresolved < 0 and not (before == at < known):
-                    unresolved = at
-            elif inner or not queue_batched(q):         # a batch queue never leads to a plain message
-                rc = queue_expect(d.queues, q, v.queue_offset, at, at >= known, _leads, d)
-                if rc < 0:
-                    break
+        rc = _expect(f, &v, whole)
+        if rc < 0 and error[0] == 0:
+            error[0] = rc
+        if rc < 0 and whole:
+            f.cut = True
+            break
+        rc = 0
         at = next_at
-    f.unresolved = unresolved
-    return rc if rc < 0 else at
+    if rc < 0 and error[0] == 0:
+        error[0] = rc
+    return at
 
 
-cdef void _go_further(Follower *f) noexcept nogil:
-    # Records without an entry, as those of a topic that was deleted, may be many: what has one comes behind them. Where they
-    # are all that there is, they are walked over again and again, in case one was half there.
-    if f.cut:
-        f.budget *= 2
-    elif f.budget <= RECORDS_MAX:
-        f.budget = RECORDS_MIN
-    else:
-        f.rest = f.budget // RECORDS_MAX
+cdef void _settle(Follower *f, int *error) noexcept nogil:
+    # Over what entries vouch for since the last look.
+    cdef int64_t known = f.d.log.dispatched
+    f.settled = max(f.settled, row_start(f.d.log.row))
+    if f.settled < known:
+        f.settled = _walk(f, f.settled, known, error)
+        if not f.cut and error[0] == 0:
+            f.settled = known           # what cannot be read as a record has no entry
 
 
-cdef int _look(Follower *f) noexcept nogil:
+cdef void _see(Follower *f, bint all, int *error) noexcept nogil:
+    # Over what the log seems to have beyond.
+    cdef int64_t known = f.d.log.dispatched
+    if all:
+        f.due += AGAIN_BYTES
+        if f.due > f.seen - known:
+            f.at, f.due = known, 0
+    f.at = _walk(f, max(f.at, known), INT64_MAX, error)
+    f.seen = max(f.seen, f.at)
+    if not f.cut:
+        f.at, f.end_before = f.end_before, f.at
+
+
+cdef int _look(Follower *f, bint whole) noexcept nogil:
     cdef Dispatcher *d = f.d
     cdef Log *log = d.log
-    cdef int64_t furthest = -1, to = max(f.seen, log.dispatched)
-    cdef int rc
-    cdef bint all, walks = f.rest == 0
-    if not walks:
-        f.rest -= 1
-    else:
-        to = _walk(f)
-        if to < 0:
-            return <int> to
-        f.seen = to
+    cdef int64_t furthest = -1
+    cdef int rc, error = 0
+    cdef bint all, cut
     f.looks += 1
-    all = f.looks % LOOKS_BETWEEN == 0
-    rc = queues_read_on(d.queues, to, all, _leads, d, &furthest)
+    all = whole or f.looks % LOOKS_BETWEEN == 0
+    if whole:
+        f.due = f.seen
+    memset(f.missing, 0, sizeof(f.missing))
+    _settle(f, &error)
+    cut = f.cut
+    _see(f, all, &error)
+    rc = queues_read_on(d.queues, max(f.seen, log.dispatched), all, _leads, d, &furthest)
     if furthest > log.dispatched:
         rmq_publish(&log.wrote_timestamp, d.put_timestamp)
         rmq_publish(&d.last_timestamp, d.put_timestamp)
@@ -217,18 +236,17 @@ cdef int _look(Follower *f) noexcept nogil:
         rmq_publish(&log.flushed, furthest)
         rmq_publish(&log.dispatched, furthest)
     queues_show(d.queues)
+    if error < 0 or rc < 0:
+        return error if error < 0 else rc
     if furthest >= 0:
-        f.budget = RECORDS_MAX
-        f.rest = 0
-    elif walks:
-        _go_further(f)
-    return rc if rc < 0 else furthest >= 0 or f.cut
+        return 1
+    return 2 if cut or f.cut else 0
 
 
-cdef int follower_look(Follower *f) noexcept nogil:
+cdef int follower_look(Follower *f, bint whole) noexcept nogil:
     cdef int rc
     rmq_mutex_lock(&f.d.round_lock)
-    rc = _look(f)
+    rc = _look(f, whole)
     rmq_mutex_unlock(&f.d.round_lock)
     rmq_publish32(&f.error, -rc if rc < 0 else 0)
     if rc != 0:
@@ -236,9 +254,14 @@ cdef int follower_look(Follower *f) noexcept nogil:
     return rc
 
 
-cdef void follower_begins(Follower *f, int64_t start) noexcept nogil:
+cdef int follower_begins(Follower *f, int64_t start) noexcept nogil:
     cdef Log *log = f.d.log
+    cdef int64_t low, i
+    cdef int rc, error = 0
     rmq_mutex_lock(&f.d.round_lock)
+    low = row_start(log.row)
+    if start > (low if low >= 0 else log.dispatched):
+        f.min_due = True
     while row_count(log.row) > 0 and row_start(log.row) < start:
         log_file_release(row_shift(log.row))
     if log.dispatched < start:
@@ -246,7 +269,16 @@ cdef void follower_begins(Follower *f, int64_t start) noexcept nogil:
         rmq_publish(&log.committed, start)
         rmq_publish(&log.flushed, start)
         rmq_publish(&log.dispatched, start)
+    if f.min_due:
+        f.min_due = False
+        for i in range(queues_count(f.d.queues)):
+            rc = queue_follow_min(f.d.queues, queues_at(f.d.queues, i), start)
+            if rc < 0:
+                f.min_due = True
+            if rc < 0 and rc != -EAGAIN:
+                error = rc
     rmq_mutex_unlock(&f.d.round_lock)
+    return error
 
 
 cdef void *_run(void *arg) noexcept nogil:
@@ -256,9 +288,9 @@ cdef void *_run(void *arg) noexcept nogil:
     cdef int ticket, rc
     while rmq_load32(&d.stop) == 0:
         ticket = rmq_event_ticket(&d.log.dispatch_wanted)
-        rc = follower_look(f)
+        rc = follower_look(f, False)
         if rc > 0:
-            idle = 0
+            idle = idle if rc > 1 else 0
             continue
         idle += 1
         pause = SOON_NS

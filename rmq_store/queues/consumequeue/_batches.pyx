@@ -12,7 +12,7 @@ from rmq_store.codec._layout cimport UNIT_FILLER, UNIT_SIZE
 from rmq_store.codec._unit cimport unit_put
 from rmq_store.queues.consumequeue._descriptors cimport UnitFiles
 from rmq_store.queues.consumequeue._files cimport (files_cut, files_drop_first, files_next_data, files_pass_gone,
-                                                   files_read, files_there)
+                                                   files_read)
 from rmq_store.queues.consumequeue._state cimport BATCH_DROP, BATCH_OPEN, QueueState, TableState, marks_of, state_of
 from rmq_store.queues.consumequeue._structs cimport Queue, QueueTable
 from rmq_store.queues.consumequeue._table cimport table_batched
@@ -129,7 +129,7 @@ cdef int64_t queue_read_batches(QueueTable *table, Queue *q, int64_t from_offset
         if got == -ENOENT and t.cache.following:
             files_pass_gone(t.cache, f)
         if first == rmq_load(&f.first) and removed == rmq_load(&q.removed_below):
-            if got == -ENOENT and t.cache.following and files_there(t.cache, f, rmq_load(&f.end) - f.file_size) == 0:
+            if got == -ENOENT and t.cache.following:
                 return _there(t, s, from_offset, first, out, 0)     # cut off, or the queue has begun anew
             if got == -ENOENT and rmq_load(&q.max_offset) <= from_offset:
                 return 0            # truncated or destroyed meanwhile

@@ -34,6 +34,8 @@ cdef int64_t files_read(FileCache *c, UnitFiles *f, void *to, int64_t n, int64_t
 cdef void files_pass_gone(FileCache *c, UnitFiles *f) noexcept nogil
 # Whether the file that begins there is there, by its name: an open descriptor may be of a deleted one. 1, 0 or -errno.
 cdef int files_there(FileCache *c, UnitFiles *f, int64_t start) noexcept nogil
+# Where the first file begins that is there from `begin` on, by the names in its directory. -ENOENT: none; -errno.
+cdef int64_t files_lowest(FileCache *c, const UnitFiles *f, int64_t begin) noexcept nogil
 # The writer, another process, has deleted the files that begin before `to`: the queue begins there.
 cdef void files_passed(FileCache *c, UnitFiles *f, int64_t to) noexcept nogil
 # Where the file that holds `offset` may have data, at or beyond it; the file's end where only a hole follows.

@@ -18,7 +18,10 @@ cdef extern from *:
     #include <errno.h>
     #include <fcntl.h>
     """
-    enum: O_RDWR, O_CREAT, O_TRUNC, O_NOFOLLOW, ENAMETOOLONG, ENOTEMPTY
+    enum: O_RDONLY, O_RDWR, O_CREAT, O_TRUNC, O_NOFOLLOW, O_DIRECTORY, ENAMETOOLONG, ENOTEMPTY
+
+cdef extern from "rmq_queue_dirs.h" nogil:
+    int64_t rmq_queue_dir_lowest(int fd, int64_t begin, int64_t file_size)
 
 cdef enum:
     SCAN_SIZE = 65536
@@ -97,6 +100,16 @@ cdef int files_there(FileCache *c, UnitFiles *f, int64_t start) noexcept nogil:
         return 0 if i == -ENOENT else i
     descriptor_release(c, i)
     return 1
+
+
+cdef int64_t files_lowest(FileCache *c, const UnitFiles *f, int64_t begin) noexcept nogil:
+    cdef int64_t found
+    cdef int fd = c.io.open(c.io.ctx, f.dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, 0) if f.legal else -ENOENT
+    if fd < 0:
+        return fd
+    found = rmq_queue_dir_lowest(fd, begin, f.file_size)
+    c.io.close(c.io.ctx, fd)
+    return found
 
 
 cdef void files_passed(FileCache *c, UnitFiles *f, int64_t to) noexcept nogil:

@@ -45,7 +45,10 @@ cdef struct QueueState:
     int limit                           # bytes of the buffer that may be used (the file may end before)
     bint dirty
     Queue *next_dirty
-    int64_t vanished                    # following: 1 + queue offset where a reader found its end cut away, 0: nowhere (atomic)
+    # following another process, _follow.pyx
+    int64_t vanished                    # 1 + queue offset where a reader found its end cut away, 0: nowhere (atomic)
+    int64_t expects                     # 1 + log offset of the last record that the log has of it; 0: none was seen
+    int64_t anew_at                     # 1 + log offset of the first one that does not continue it, 0: none
     # a batch queue (_batches.pxd): next_index is the queue offset of the next message, `entries` has units of batches
     bint batched
     int batch_limit                     # dispatch: bytes of the buffer that may be used

@@ -1,0 +1,36 @@
+# A queue that another process writes begins: its first file is there, or there again. It may have been deleted, and have begun
+# anew in files of the same names, or of the other kind. The follower's thread; _follow.pyx reads on in what begins.
+from libc.stdint cimport int32_t, int64_t
+
+from rmq_store.queues.consumequeue._descriptors cimport UnitFiles
+from rmq_store.queues.consumequeue._state cimport QueueState, TableState
+from rmq_store.queues.consumequeue._structs cimport Queue
+
+cdef enum:
+    LEADS = 1
+    LED = 2
+
+# LEADS: the record that an entry leads to is there, whole, and has its entry at that queue offset. LED: it was deleted with its
+# file of the log. 0: neither; -errno.
+ctypedef int (*EntryLeads)(void *ctx, const Queue *q, int64_t index, int64_t physical, int32_t size) noexcept nogil
+
+cdef enum:
+    FOLLOW_UNITS = 64               # that follow_units reads at most
+    FOLLOW_PATIENCE = 64            # looks in vain before a queue is looked at now and then only
+    OTHER_KIND = 2
+
+cdef struct Unit:
+    int64_t index, next_index           # queue offsets of its first message, and behind its last
+    int64_t physical
+    int32_t size
+
+# The unit at `u`; index: of a plain queue, which queue offset its place is. False: nothing is written there.
+cdef bint follow_unit(const QueueState *s, const unsigned char *u, int64_t index, Unit *out) noexcept nogil
+# Units from that place on, written or not, up to the end of their file. 0: no such file; -errno.
+cdef int64_t follow_units(TableState *t, UnitFiles *f, int64_t position, int64_t unit_size,
+                          unsigned char *out) noexcept nogil
+# 1: the queue begins in the first file that is there, and what was known of it was of another life, or nothing. OTHER_KIND:
+# so, in a file of the other kind; queue_change_kind is due. 0; -errno.
+cdef int queue_begins(TableState *t, Queue *q, int64_t below, EntryLeads leads, void *ctx) noexcept nogil
+# Its topic gets queues of the other kind. No queue of the topic is in the row of those that expect entries. 0 or -errno.
+cdef int queue_change_kind(TableState *t, Queue *changed) noexcept nogil

@@ -1,0 +1,187 @@
+"""A followed queue that begins, or begins anew (RocketMQ has no counterpart). Contract in _begins.pxd."""
+from libc.stdint cimport int64_t
+
+from rmq_store.base.io._io cimport rmq_pread_all
+from rmq_store.base.io._sync cimport EINVAL, ENOENT, ENOMEM, rmq_load, rmq_publish
+from rmq_store.codec._inner cimport (BATCH_UNIT_SIZE, batch_base, batch_bytes, batch_count, batch_physical,
+                                     batch_valid)
+from rmq_store.codec._layout cimport UNIT_SIZE
+from rmq_store.codec._unit cimport unit_blank, unit_bytes, unit_physical, unit_valid
+from rmq_store.queues.consumequeue._batches cimport queue_batched
+from rmq_store.queues.consumequeue._descriptors cimport (FILES_PATH_SIZE, UnitFiles, descriptor_acquire, descriptor_forget,
+                                                         descriptor_release, files_path)
+from rmq_store.queues.consumequeue._files cimport files_done, files_init, files_lowest
+from rmq_store.queues.consumequeue._kinds cimport CHANGE_ALL, topic_set_batched
+from rmq_store.queues.consumequeue._state cimport BATCH_DROP, BATCH_TAKE, QueueState, TableState, links_of, state_of
+from rmq_store.queues.consumequeue._structs cimport Queue, QueueTable
+from rmq_store.queues.consumequeue._table cimport table_at, table_of_topic
+
+cdef extern from *:
+    """
+    #include <fcntl.h>
+    """
+    enum: O_RDONLY, O_NOFOLLOW
+
+
+cdef int64_t follow_units(TableState *t, UnitFiles *f, int64_t position, int64_t unit_size, unsigned char *out) noexcept nogil:
+    cdef int64_t start = position - position % f.file_size, n = start + f.file_size - position, got
+    cdef int i = descriptor_acquire(t.cache, f, start)
+    if i < 0:
+        return 0 if i == -ENOENT else i
+    got = rmq_pread_all(t.io, t.cache.slots[i].fd, out, min(n, FOLLOW_UNITS * unit_size), position - start)
+    descriptor_release(t.cache, i)
+    return got if got < 0 else got // unit_size
+
+
+cdef bint follow_unit(const QueueState *s, const unsigned char *u, int64_t index, Unit *out) noexcept nogil:
+    if s.batched:
+        out.index, out.physical, out.size = batch_base(u), batch_physical(u), batch_bytes(u)
+        out.next_index = out.index + batch_count(u)
+        return batch_valid(u)
+    out.index, out.next_index, out.physical, out.size = index, index + 1, unit_physical(u), unit_bytes(u)
+    return unit_valid(u)
+
+
+cdef int _is_new(TableState *t, Queue *q, UnitFiles *f, bint batched, int64_t start, int64_t below, EntryLeads leads,
+                 void *ctx, int64_t *physical) noexcept nogil:
+    # Whether its file begins with an entry of a later record than is known: 1, 0 or -errno.
+    cdef QueueState *s = state_of(q)
+    cdef unsigned char[FOLLOW_UNITS * BATCH_UNIT_SIZE] units
+    cdef int64_t size = BATCH_UNIT_SIZE if batched else UNIT_SIZE
+    cdef int64_t n, i = 0, known = q.max_physical_offset
+    cdef QueueState of_kind
+    cdef Unit u
+    of_kind.batched = batched
+    if known < 0 and rmq_load(&q.max_offset) > 0:
+        known = max(s.anew_at - 1, 0)
+    descriptor_forget(t.cache, f, start)            # an open one may be of a deleted file
+    n = follow_units(t, f, start, size, units)
+    while not batched and i < n and unit_blank(units + i * UNIT_SIZE):
+        i += 1
+    if n <= 0 or i == n or not follow_unit(&of_kind, units + i * size, start // UNIT_SIZE + i, &u):
+        return <int> min(n, 0)
+    if u.physical < known or u.physical + u.size > below or (batched == s.batched and u.index >= s.next_index):
+        return 0
+    physical[0] = u.physical
+    return min(leads(ctx, q, u.index, u.physical, u.size), 1)
+
+
+cdef void _empty(TableState *t, Queue *q, int64_t physical) noexcept nogil:
+    cdef QueueState *s = state_of(q)
+    cdef int64_t start = rmq_load(&s.entries.first)
+    while start < s.entries.end:
+        descriptor_forget(t.cache, &s.entries, start)
+        start += s.entries.file_size
+    if rmq_load(&q.max_offset) > 0:
+        rmq_publish(&q.max_offset, 0)
+        rmq_publish(&q.min_offset, 0)
+        rmq_publish(&q.removed_below, physical)     # whoever reads its files now sees why they are others
+    rmq_publish(&q.max_physical_offset, -1)
+    q.next_offset = s.next_index = s.batch_read = s.anew_at = 0
+    s.new_min = -1
+    rmq_publish(&s.batch_end, 0)
+    rmq_publish(&s.entries.first, 0)
+    rmq_publish(&s.entries.end, 0)
+
+
+cdef void _begin_in(TableState *t, Queue *q, int64_t start, int64_t physical) noexcept nogil:
+    cdef QueueState *s = state_of(q)
+    _empty(t, q, physical)
+    rmq_publish(&s.batch_end, start)
+    rmq_publish(&s.entries.end, start)
+    rmq_publish(&s.entries.first, start)
+    s.batch_read = start
+    s.next_index = s.new_min = 0 if s.batched else start // UNIT_SIZE
+    s.limit = FOLLOW_PATIENCE
+
+
+cdef int64_t _size_of(TableState *t, UnitFiles *f, int64_t start) noexcept nogil:
+    cdef char[FILES_PATH_SIZE] path
+    cdef int64_t size
+    cdef int fd = files_path(f, start, path)
+    if fd == 0:
+        fd = t.io.open(t.io.ctx, path, O_RDONLY | O_NOFOLLOW, 0)
+    if fd < 0:
+        return fd
+    size = t.io.size(t.io.ctx, fd)
+    t.io.close(t.io.ctx, fd)
+    return size
+
+
+cdef int _adopt_size(TableState *t, int64_t size) noexcept nogil:
+    # Files of batch queues have this size: nothing told it before, if no batch queue has a file. 0; -EINVAL.
+    cdef int64_t i
+    cdef Queue *q
+    for i in range(rmq_load(&t.count)):
+        q = table_at(t, i)
+        if queue_batched(q) and rmq_load(&state_of(q).entries.end) > rmq_load(&state_of(q).entries.first):
+            return -EINVAL
+    if size % BATCH_UNIT_SIZE != 0:
+        return -EINVAL
+    for i in range(rmq_load(&t.count)):
+        if queue_batched(table_at(t, i)):
+            state_of(table_at(t, i)).entries.file_size = size
+    t.batch_file_size = size
+    return 0
+
+
+cdef int64_t _whole(TableState *t, UnitFiles *f, bint batched) noexcept nogil:
+    # Start of the first file, if it has its size; -ENOENT; -errno. Files of batch queues may tell which size they have.
+    cdef int64_t start = files_lowest(t.cache, f, 0), size = 0
+    cdef int rc = 0
+    if start >= 0 and batched:
+        size = _size_of(t, f, start)
+        if size <= 0:
+            return size if size < 0 else -ENOENT        # it is just being made
+        if size != t.batch_file_size:
+            rc = _adopt_size(t, size)
+    return start if rc == 0 else rc
+
+
+cdef int queue_begins(TableState *t, Queue *q, int64_t below, EntryLeads leads, void *ctx) noexcept nogil:
+    cdef QueueState *s = state_of(q)
+    cdef bint bare = rmq_load(&s.entries.first) == s.entries.end and rmq_load(&q.max_offset) == 0
+    cdef int64_t start = _whole(t, &s.entries, s.batched and bare), physical = 0
+    cdef int rc = 0
+    if start >= 0:
+        rc = 1 if bare else _is_new(t, q, &s.entries, s.batched, start, below, leads, ctx, &physical)
+        if rc == 1:
+            _begin_in(t, q, start, physical)
+    elif start != -ENOENT:
+        rc = <int> start
+    if rc != 0 or s.anew_at == 0:
+        return rc
+    return _other_kind(t, q, below, leads, ctx)
+
+
+cdef int _other_kind(TableState *t, Queue *q, int64_t below, EntryLeads leads, void *ctx) noexcept nogil:
+    # Whether the queue has begun in a file of the other kind: OTHER_KIND, 0 or -errno.
+    cdef bint batched = not state_of(q).batched
+    cdef UnitFiles f
+    cdef int64_t start, physical
+    cdef int rc
+    if batched and t.batch_dir == NULL:
+        return 0
+    if files_init(&f, t.batch_dir if batched else t.dir, q.topic, q.topic_size, q.queue_id, 1) < 0:
+        return -ENOMEM
+    start = _whole(t, &f, batched)
+    rc = <int> start if start < 0 and start != -ENOENT else 0
+    if start >= 0:
+        f.file_size = t.batch_file_size if batched else t.file_size
+        rc = _is_new(t, q, &f, batched, start, below, leads, ctx, &physical)
+        descriptor_forget(t.cache, &f, start)
+    files_done(&f)
+    return OTHER_KIND if rc == 1 else rc
+
+
+cdef int queue_change_kind(TableState *t, Queue *changed) noexcept nogil:
+    # All queues of the topic were deleted before one could begin with the other kind.
+    cdef Queue *q = table_of_topic(t, changed.topic, changed.topic_size)
+    cdef int64_t physical = state_of(changed).anew_at - 1
+    cdef bint batched = not state_of(changed).batched
+    while q != NULL:
+        if state_of(q).batched != batched:
+            _empty(t, q, physical)
+        q = links_of(q).same_topic
+    return min(topic_set_batched(<QueueTable *> t, changed.topic, changed.topic_size, BATCH_TAKE if batched else BATCH_DROP,
+                                 CHANGE_ALL), 0)
