@@ -108,7 +108,7 @@ cdef inline int64_t _start_of(const UnitFiles *f, int64_t index) noexcept nogil:
 
 
 cdef int64_t _units_at(TableState *t, UnitFiles *f, int64_t position, int64_t unit_size, unsigned char *out) noexcept nogil:
-    # As _units_in; a next file is taken in, and none behind that one.
+    # As follow_units; a next file is taken in, and none behind that one.
     cdef int64_t start = position - position % f.file_size, n
     if start > f.end or position < 0:
         return 0
