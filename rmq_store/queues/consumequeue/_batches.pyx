@@ -416,8 +416,6 @@ cdef int batches_min(TableState *t, Queue *q, QueueState *s, int64_t physical_mi
     cdef UnitFiles *f = &s.entries
     cdef int64_t end = rmq_load(&s.batch_end), first, position, low
     cdef int rc
-    if t.cache.following:
-        files_pass_gone(t.cache, f)         # what the writer has deleted cannot be searched
     first = rmq_load(&f.first)
     if first >= end:
         return 0

@@ -3,7 +3,7 @@
 from libc.stdint cimport int32_t, int64_t
 
 from rmq_store.queues.consumequeue._descriptors cimport UnitFiles
-from rmq_store.queues.consumequeue._state cimport QueueState, TableState
+from rmq_store.queues.consumequeue._state cimport TableState
 from rmq_store.queues.consumequeue._structs cimport Queue
 
 cdef enum:
@@ -24,8 +24,8 @@ cdef struct Unit:
     int64_t physical
     int32_t size
 
-# The unit at `u`; index: of a plain queue, which queue offset its place is. False: nothing is written there.
-cdef bint follow_unit(const QueueState *s, const unsigned char *u, int64_t index, Unit *out) noexcept nogil
+# The unit at `u`, of a batch queue or not; index: of a plain queue, the queue offset of its place. False: nothing is there.
+cdef bint follow_unit(bint batched, const unsigned char *u, int64_t index, Unit *out) noexcept nogil
 # Units from that place on, written or not, up to the end of their file. 0: no such file; -errno.
 cdef int64_t follow_units(TableState *t, UnitFiles *f, int64_t position, int64_t unit_size,
                           unsigned char *out) noexcept nogil

@@ -33,8 +33,8 @@ cdef int64_t follow_units(TableState *t, UnitFiles *f, int64_t position, int64_t
     return got if got < 0 else got // unit_size
 
 
-cdef bint follow_unit(const QueueState *s, const unsigned char *u, int64_t index, Unit *out) noexcept nogil:
-    if s.batched:
+cdef bint follow_unit(bint batched, const unsigned char *u, int64_t index, Unit *out) noexcept nogil:
+    if batched:
         out.index, out.physical, out.size = batch_base(u), batch_physical(u), batch_bytes(u)
         out.next_index = out.index + batch_count(u)
         return batch_valid(u)
@@ -49,16 +49,14 @@ cdef int _is_new(TableState *t, Queue *q, UnitFiles *f, bint batched, int64_t st
     cdef unsigned char[FOLLOW_UNITS * BATCH_UNIT_SIZE] units
     cdef int64_t size = BATCH_UNIT_SIZE if batched else UNIT_SIZE
     cdef int64_t n, i = 0, known = q.max_physical_offset
-    cdef QueueState of_kind
     cdef Unit u
-    of_kind.batched = batched
     if known < 0 and rmq_load(&q.max_offset) > 0:
         known = max(s.anew_at - 1, 0)
     descriptor_forget(t.cache, f, start)            # an open one may be of a deleted file
     n = follow_units(t, f, start, size, units)
     while not batched and i < n and unit_blank(units + i * UNIT_SIZE):
         i += 1
-    if n <= 0 or i == n or not follow_unit(&of_kind, units + i * size, start // UNIT_SIZE + i, &u):
+    if n <= 0 or i == n or not follow_unit(batched, units + i * size, start // UNIT_SIZE + i, &u):
         return <int> min(n, 0)
     if u.physical < known or u.physical + u.size > below or (batched == s.batched and u.index >= s.next_index):
         return 0

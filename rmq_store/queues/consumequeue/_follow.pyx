@@ -152,7 +152,8 @@ cdef int _read_on(TableState *t, Queue *q, int64_t below, EntryLeads leads, void
                 s.next_index += 1
                 i += 1
                 continue
-            if not follow_unit(s, units + i * size, s.next_index, &u) or u.index < s.next_index or u.physical + u.size > below:
+            if (not follow_unit(s.batched, units + i * size, s.next_index, &u) or u.index < s.next_index
+                    or u.physical + u.size > below):
                 return 0
             rc = leads(ctx, q, u.index, u.physical, u.size)
             if rc <= 0:
@@ -173,7 +174,7 @@ cdef int _read_on(TableState *t, Queue *q, int64_t below, EntryLeads leads, void
 cdef bint _is_other(const Queue *q, const QueueState *s, const unsigned char *before) noexcept nogil:
     cdef Unit u
     return ((s.batched or not unit_blank(before)) and q.max_physical_offset >= 0
-            and not (follow_unit(s, before, 0, &u) and u.physical + u.size == q.max_physical_offset))
+            and not (follow_unit(s.batched, before, 0, &u) and u.physical + u.size == q.max_physical_offset))
 
 
 cdef int _files_went(TableState *t, Queue *q) noexcept nogil:
@@ -328,7 +329,7 @@ cdef int queue_follow_min(QueueTable *table, Queue *q, int64_t physical) noexcep
     while low < high:
         at = low + (high - low) // size // 2 * size
         n = follow_units(t, &s.entries, at, size, units)
-        if n <= 0 or not follow_unit(s, units, at // UNIT_SIZE, &u):
+        if n <= 0 or not follow_unit(s.batched, units, at // UNIT_SIZE, &u):
             return <int> n if n < 0 else -EAGAIN
         if u.physical < physical:
             low, behind = at + size, u.next_index

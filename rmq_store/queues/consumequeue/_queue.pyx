@@ -127,11 +127,7 @@ cdef int queues_filled(QueueTable *t, int64_t *lacking_from) noexcept nogil:
 
 cdef inline bint _moved(TableState *t, QueueState *s, int rc, int64_t *first) noexcept nogil:
     # Beside a writer in another process: files went while they were looked at, so again from the first that is left.
-    if t.cache.following and rc == -ENOENT:
-        files_pass_gone(t.cache, &s.entries)
-    elif not t.readonly or rc != -EIO:
-        return False
-    if rmq_load(&s.entries.first) == first[0]:
+    if not t.readonly or rc != -EIO or rmq_load(&s.entries.first) == first[0]:
         return False
     first[0] = rmq_load(&s.entries.first)
     return True
@@ -207,8 +203,7 @@ cdef int queue_truncate(QueueTable *t, Queue *q, int64_t physical) noexcept nogi
 
 
 cdef int queue_correct_min(QueueTable *t, Queue *q, int64_t physical_min) noexcept nogil:
-    cdef int rc = _step(t, q, recover_min, batches_min, physical_min)
-    return 0 if rc == -ENOENT and t.state.cache.following else rc       # none of its files is there now
+    return _step(t, q, recover_min, batches_min, physical_min)
 
 
 cdef int queue_drop_before(QueueTable *t, Queue *q, int64_t physical_min) noexcept nogil:
