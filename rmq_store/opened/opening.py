@@ -142,7 +142,8 @@ class Found:
 def _load_and_recover(store: StoreServes, files: ControlFiles, places: Places, options: Options, io: Any) -> Times:
     """Returns what of the checkpoint's times is believed."""
     readonly = options.readonly
-    clean = not os.path.exists(places.abort)
+    lives = places.lives()
+    clean = lives[0] is None
     if readonly and not clean and lockfile.in_use(places.root):
         store.in_use, store.writer_pid = True, lockfile.holder(os.path.join(places.root, "lock"))
     if not readonly:
@@ -178,6 +179,9 @@ def _load_and_recover(store: StoreServes, files: ControlFiles, places: Places, o
     if not readonly and options.enable_calc_filter_bit_map and options.consumequeue_ext_enabled:
         store._filters = open_filters(files, places.root, options, filter_setter(store))   # before anything is dispatched
     _settle(store, files, places, found)
+    if options.follow:
+        outcome = found.outcome
+        store._follow(outcome.queued_to if not clean or lives == places.lives() else outcome.begin)
     return found.times
 
 
@@ -401,8 +405,6 @@ def _settle(store: StoreServes, files: ControlFiles, places: Places, found: Foun
     count, last = _building.placeless(store)
     if count:
         emit(Event.RECORDS_PLACELESS, path=places.root, count=count, offset=last)
-    if store.options.follow:
-        store._follow()
 
 
 def _mark(store: StoreServes, files: ControlFiles, places: Places, found: Found) -> None:

@@ -23,10 +23,11 @@ cdef class StoreFollow(StoreWait):
             raise OSError(-rc, os.strerror(-rc), self.path)
         return 0
 
-    def _follow(self):
-        """Starts the thread, after a look of its own: what has an entry by now is readable at once. Raises OSError."""
+    def _follow(self, int64_t settled):
+        """Starts the thread, after a look of its own: what has an entry by now is readable at once. settled: all records before
+        that log offset had their entries when the ends of the queues were read. Raises OSError."""
         cdef int rc
-        self.follower = follower_new(self.dispatcher)
+        self.follower = follower_new(self.dispatcher, settled)
         if self.follower == NULL:
             raise MemoryError("follower")
         follower_let_go_ahead(self.follower)

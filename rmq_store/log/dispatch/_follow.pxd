@@ -26,7 +26,8 @@ cdef struct Follower:
     Missing[MISSING] missing    # queues that are not there, of one look
 
 
-cdef Follower *follower_new(Dispatcher *d) noexcept nogil
+# settled: all records before that offset have their entries.
+cdef Follower *follower_new(Dispatcher *d, int64_t settled) noexcept nogil
 cdef void follower_free(Follower *f) noexcept nogil
 # Before the start: the log's files of which nothing is known yet are let go, to be opened when the writer has begun with them.
 cdef void follower_let_go_ahead(Follower *f) noexcept nogil

@@ -11,7 +11,7 @@ while messages come or somebody waits for one, seldom when nothing happens. A lo
 """
 from libc.stdint cimport INT64_MAX, int32_t, int64_t
 from libc.stdlib cimport calloc, free
-from libc.string cimport memset
+from libc.string cimport memcmp, memset
 
 from rmq_store.base.io._io cimport rmq_pread_all
 from rmq_store.base.io._sync cimport (EAGAIN, EINVAL, EIO, ENOENT, rmq_event_ticket, rmq_event_wait, rmq_event_wake, rmq_load,
@@ -22,8 +22,9 @@ from rmq_store.base.segment._file cimport (LogFile, log_file_lost, log_file_rele
 from rmq_store.codec._inner cimport BATCH_UNIT_SIZE
 from rmq_store.codec._layout cimport (BLANK_SIZE, FLAG_INNER_BATCH, FLAG_TRANSACTION, TRANSACTION_PREPARED,
                                       TRANSACTION_ROLLBACK)
-from rmq_store.codec._record cimport (RECORD_BLANK, RECORD_OK, RecordStatus, RecordView, record_in_place, record_of_queue,
-                                      record_parse, record_prefetch_next, topic_fits)
+from rmq_store.codec._light cimport Light, light_next, light_topic, lights_of
+from rmq_store.codec._record cimport (RECORD_BLANK, RECORD_OK, PropertyView, RecordStatus, RecordView, properties_scan,
+                                      record_in_place, record_of_queue, record_parse, record_prefetch_next, topic_fits)
 from rmq_store.log.commitlog._log cimport Log
 from rmq_store.log.dispatch._dispatch cimport Dispatcher
 from rmq_store.queues.consumequeue._begins cimport LED
@@ -39,11 +40,10 @@ cdef int64_t SOON_NS = 500_000, LATER_NS = 2_000_000, SELDOM_NS = 10_000_000, FA
 cdef int64_t SOON_LOOKS = 2000
 
 
-cdef Follower *follower_new(Dispatcher *d) noexcept nogil:
+cdef Follower *follower_new(Dispatcher *d, int64_t settled) noexcept nogil:
     cdef Follower *f = <Follower *> calloc(1, sizeof(Follower))
     if f != NULL:
-        f.d = d
-        f.settled = rmq_load(&d.log.dispatched)
+        f.d, f.settled = d, min(settled, rmq_load(&d.log.dispatched))
     return f
 
 
@@ -142,26 +142,39 @@ cdef int _leads(void *dispatcher, const Queue *q, int64_t index, int64_t physica
     return error if error < 0 else found
 
 
-cdef inline Missing *_missing(Follower *f, const RecordView *v) noexcept nogil:
-    return &f.missing[(<unsigned char> v.topic[v.topic_size - 1] * 7 + v.topic_size + v.queue_id) % MISSING]
+cdef int _expect_in(Follower *f, const char *topic, int32_t size, int32_t queue_id, int64_t index, const RecordView *v,
+                    bint whole) noexcept nogil:
+    # That queue expects an entry at `index`. 0 or -errno.
+    cdef Missing *m
+    cdef int rc
+    if not topic_fits(topic, size) or queue_id < 0 or not 0 <= index < INT64_MAX // BATCH_UNIT_SIZE:
+        return 0
+    m = &f.missing[(<unsigned char> topic[size - 1] * 7 + size + queue_id) % MISSING]
+    if (not whole and m.topic != NULL and m.queue_id == queue_id and m.topic_size == size
+            and memcmp(m.topic, topic, size) == 0):
+        return 0
+    rc = queue_expect(f.d.queues, topic, size, queue_id, index, (v.sys_flag & FLAG_INNER_BATCH) != 0, v.physical_offset, whole)
+    if rc == 0:
+        m.topic, m.topic_size, m.queue_id = topic, size, queue_id
+    return min(rc, 0)
 
 
 cdef int _expect(Follower *f, const RecordView *v, bint whole) noexcept nogil:
-    # Its queue expects an entry. 0 or -errno.
+    # Its own queue and its light queues expect entries. 0 or -errno: the first error.
     cdef int kind = v.sys_flag & FLAG_TRANSACTION
-    cdef Missing *m
-    cdef int rc
-    if (v.size == 0 or kind == TRANSACTION_PREPARED or kind == TRANSACTION_ROLLBACK or not topic_fits(v.topic, v.topic_size)
-            or v.queue_id < 0 or not 0 <= v.queue_offset < INT64_MAX // BATCH_UNIT_SIZE):
+    cdef PropertyView p
+    cdef Light light
+    cdef int rc, error
+    if v.size == 0 or kind == TRANSACTION_PREPARED or kind == TRANSACTION_ROLLBACK:
         return 0
-    m = _missing(f, v)
-    if not whole and m.topic != NULL and record_of_queue(v, m.topic, m.topic_size, m.queue_id):
-        return 0
-    rc = queue_expect(f.d.queues, v.topic, v.topic_size, v.queue_id, v.queue_offset, (v.sys_flag & FLAG_INNER_BATCH) != 0,
-                      v.physical_offset, whole)
-    if rc == 0:
-        m.topic, m.topic_size, m.queue_id = v.topic, v.topic_size, v.queue_id
-    return min(rc, 0)
+    error = _expect_in(f, v.topic, v.topic_size, v.queue_id, v.queue_offset, v, whole)
+    if light_topic(v.topic, v.topic_size):
+        properties_scan(v.properties, v.properties_size, &p)
+        light = lights_of(&p)
+        while light_next(&light):
+            rc = _expect_in(f, light.name, light.size, 0, light.queue_offset, v, whole)
+            error = rc if error == 0 else error
+    return error
 
 
 cdef int64_t _walk(Follower *f, int64_t at, int64_t stop, int *error) noexcept nogil:

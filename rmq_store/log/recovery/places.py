@@ -160,6 +160,17 @@ class Places:
         """Those of them that are links to what is not there."""
         return [path for path in self.missing() if os.path.islink(path) and not os.path.exists(path)]
 
+    def lives(self) -> tuple[tuple[int, int, int] | None, ...]:
+        """Of abort and checkpoint, which file it is and when it was written: a writer makes the one when it opens the store,
+        and writes the other when it closes it."""
+        def seen(path: str) -> tuple[int, int, int] | None:
+            try:
+                status = os.stat(path)
+            except FileNotFoundError:
+                return None
+            return status.st_dev, status.st_ino, status.st_mtime_ns
+        return seen(self.abort), seen(self.checkpoint)
+
     def log_files(self) -> list[tuple[str, int]]:
         """Path and length of the log's files, in all of its directories, by their names."""
         found = [file for path in self.commitlogs for file in numbered(path, 20)]

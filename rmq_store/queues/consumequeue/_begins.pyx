@@ -6,6 +6,7 @@ from rmq_store.base.io._sync cimport EINVAL, ENOENT, ENOMEM, rmq_load, rmq_publi
 from rmq_store.codec._inner cimport (BATCH_UNIT_SIZE, batch_base, batch_bytes, batch_count, batch_physical,
                                      batch_valid)
 from rmq_store.codec._layout cimport UNIT_SIZE
+from rmq_store.codec._record cimport topic_light
 from rmq_store.codec._unit cimport unit_blank, unit_bytes, unit_physical, unit_valid
 from rmq_store.queues.consumequeue._batches cimport queue_batched
 from rmq_store.queues.consumequeue._descriptors cimport (FILES_PATH_SIZE, UnitFiles, descriptor_acquire, descriptor_forget,
@@ -158,7 +159,7 @@ cdef int _other_kind(TableState *t, Queue *q, int64_t below, EntryLeads leads, v
     cdef UnitFiles f
     cdef int64_t start, physical
     cdef int rc
-    if batched and t.batch_dir == NULL:
+    if batched and (t.batch_dir == NULL or topic_light(q.topic, q.topic_size)):
         return 0
     if files_init(&f, t.batch_dir if batched else t.dir, q.topic, q.topic_size, q.queue_id, 1) < 0:
         return -ENOMEM

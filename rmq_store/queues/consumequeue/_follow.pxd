@@ -11,7 +11,7 @@ from rmq_store.queues.consumequeue._structs cimport Queue, QueueTable
 cdef int queue_expect(QueueTable *t, const char *topic, int32_t topic_size, int32_t queue_id, int64_t index, bint inner,
                       int64_t physical, bint whole) noexcept nogil
 # Reads on in every queue that expects entries, up to records that end at `below`. all: also in those that have been waiting in
-# vain, and in light queues, whose records are of other topics. *furthest becomes the end of the furthest record that has an
+# vain. *furthest becomes the end of the furthest record that has an
 # entry, -1 none new. 0 or -errno: of one queue, the others were read. Nothing is shown before queues_show: the log's positions
 # have to move first. Queues of which a reader has found the end cut away (queue_read) go back to there.
 cdef int queues_read_on(QueueTable *t, int64_t below, bint all, EntryLeads leads, void *ctx, int64_t *furthest) noexcept nogil

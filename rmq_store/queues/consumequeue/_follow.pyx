@@ -17,7 +17,6 @@ from libc.string cimport memcmp
 from rmq_store.base.io._sync cimport EAGAIN, ENOENT, ENOMEM, rmq_event_wake, rmq_load, rmq_publish, rmq_swap32
 from rmq_store.codec._inner cimport BATCH_UNIT_SIZE, batch_base, batch_count, batch_valid
 from rmq_store.codec._layout cimport UNIT_SIZE
-from rmq_store.codec._record cimport topic_light
 from rmq_store.codec._unit cimport unit_blank
 from rmq_store.queues.consumequeue._arrivals cimport hubs_note, hubs_signal
 from rmq_store.queues.consumequeue._begins cimport (FOLLOW_PATIENCE, FOLLOW_UNITS, LEADS, OTHER_KIND, EntryLeads, Unit,
@@ -94,8 +93,7 @@ cdef int queue_expect(QueueTable *table, const char *topic, int32_t topic_size, 
     s = _kept(t, q) if q != NULL else NULL
     if s == NULL:
         return -ENOMEM
-    if ((inner != s.batched or index < s.next_index) and physical >= q.max_physical_offset and s.anew_at == 0
-            and not topic_light(topic, topic_size)):
+    if (inner != s.batched or index < s.next_index) and physical >= q.max_physical_offset and s.anew_at == 0:
         s.anew_at = physical + 1
     _look_for(t, q, physical)
     return 1
@@ -284,13 +282,6 @@ cdef int queues_read_on(QueueTable *table, int64_t below, bint all, EntryLeads l
             s = state_of(table_at(t, i))
             if s != NULL and rmq_load(&s.vanished) > 0:
                 _go_back(t, table_at(t, i))
-    if all:
-        for i in range(rmq_load(&t.count)):
-            q = table_at(t, i)
-            if topic_light(q.topic, q.topic_size):
-                if _kept(t, q) == NULL:
-                    return -ENOMEM
-                _look_for(t, q, -1)
     q = t.dirty
     while q != NULL:
         s = state_of(q)
