@@ -9,7 +9,7 @@ from rmq_store.access.reader._look cimport record_next
 from rmq_store.access.reader._message cimport Message
 from rmq_store.access.reader._request cimport (FOUND, MESSAGE_WAS_REMOVING, Found, GetRequest, request_coded, request_full,
                                                request_passed, request_passes, request_unmatched)
-from rmq_store.base.io._sync cimport rmq_load
+from rmq_store.base.io._sync cimport EAGAIN, rmq_load
 from rmq_store.base.segment._file cimport LogFile, log_file_release
 from rmq_store.codec._inner cimport (BATCH_UNIT_SIZE, Inner, batch_base, batch_bytes, batch_code, batch_count, batch_physical,
                                      inner_of)
@@ -48,6 +48,8 @@ cdef int64_t scan_batches(GetRequest *r, Log *log, QueueTable *queues, Queue *q)
                                True)
         if at > r.offset and removed != rmq_load(&q.removed_below):
             break               # it begins anew: these units may be of the new queue
+        if n == -EAGAIN:
+            break               # the queue ends here for now
         if n == 0 and at < r.max_offset <= rmq_load(&q.max_offset):
             _pass_over(r)           # no unit is left of what the queue has
             at = r.max_offset

@@ -248,7 +248,7 @@ cdef int _look(Follower *f, bint whole) noexcept nogil:
         rmq_publish(&log.committed, furthest)
         rmq_publish(&log.flushed, furthest)
         rmq_publish(&log.dispatched, furthest)
-    queues_show(d.queues)
+    queues_show(d.queues, row_start(log.row))
     if error < 0 or rc < 0:
         return error if error < 0 else rc
     if furthest >= 0:

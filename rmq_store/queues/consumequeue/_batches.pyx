@@ -4,7 +4,7 @@ How a unit is searched for: _units.pyx.
 """
 from libc.stdint cimport INT64_MAX, int32_t, int64_t
 
-from rmq_store.base.io._sync cimport EIO, ENOENT, ENOMEM, rmq_load, rmq_publish, rmq_publish32
+from rmq_store.base.io._sync cimport EAGAIN, EIO, ENOENT, ENOMEM, rmq_load, rmq_publish, rmq_publish32
 from rmq_store.base.segment._file cimport text_copy
 from rmq_store.codec._inner cimport (BATCH_UNIT_SIZE, batch_base, batch_bytes, batch_code, batch_count, batch_physical,
                                      batch_time, batch_valid)
@@ -55,8 +55,8 @@ cdef void queues_batch(QueueTable *table, int64_t physical, int64_t base, int32_
 cdef int64_t _there(TableState *t, QueueState *s, int64_t from_offset, int64_t at, const unsigned char *units,
                     int64_t n) noexcept nogil:
     # Following: how many of the n units are there that were read from place `at` on, for a queue offset that was shown. Where
-    # its own is not, a recovery of the writer has cut it off, and will bring it back: the follower goes back there. No unit
-    # may have it: then the one before is there, and ends in front of it.
+    # its own is not, -EAGAIN: a recovery of the writer has cut it off, and will bring it back: the follower goes back there.
+    # No unit may have it: then the one before is there, and ends in front of it.
     cdef unsigned char[BATCH_UNIT_SIZE] before
     cdef int64_t i = 0
     while i < n and batch_valid(units + i * BATCH_UNIT_SIZE):
@@ -68,7 +68,7 @@ cdef int64_t _there(TableState *t, QueueState *s, int64_t from_offset, int64_t a
             return i
     rmq_publish(&s.vanished, from_offset + 1)
     rmq_publish32(&t.vanished, 1)
-    return 0
+    return -EAGAIN
 
 
 cdef int64_t _around(TableState *t, UnitFiles *f, int64_t first, int64_t end, int64_t at, int64_t from_offset, int64_t limit,
@@ -102,8 +102,10 @@ cdef int64_t queue_read_batches(QueueTable *table, Queue *q, int64_t from_offset
     cdef int64_t end, first, removed, at, got, limit, n
     if from_offset < 0 or count <= 0 or not s.batched:      # meanwhile it became a queue of the other kind
         return 0
-    while from_offset < rmq_load(&q.max_offset):
+    while True:
         removed = rmq_load(&q.removed_below)
+        if from_offset >= rmq_load(&q.max_offset):
+            return 0
         end = rmq_load(&s.batch_end)
         first = rmq_load(&f.first)
         limit = rmq_load(&q.max_offset)
@@ -114,11 +116,12 @@ cdef int64_t queue_read_batches(QueueTable *table, Queue *q, int64_t from_offset
             if at < end:
                 got = files_read(t.cache, f, out, min(count * BATCH_UNIT_SIZE, end - at), at)
             if t.cache.following and got >= 0:
-                got = _there(t, s, from_offset, at, out, got // BATCH_UNIT_SIZE) * BATCH_UNIT_SIZE
-                if got == 0:
-                    if first == rmq_load(&f.first):
-                        return 0
+                n = _there(t, s, from_offset, at, out, got // BATCH_UNIT_SIZE)
+                if n < 0:
+                    if first == rmq_load(&f.first) and removed == rmq_load(&q.removed_below):
+                        return n
                     continue
+                got = n * BATCH_UNIT_SIZE
             n = 0
             if got >= BATCH_UNIT_SIZE and units_within(out, limit) and batch_base(out) <= from_offset:
                 n = units_fitting(out, got // BATCH_UNIT_SIZE, from_offset, limit, mend)
@@ -127,7 +130,7 @@ cdef int64_t queue_read_batches(QueueTable *table, Queue *q, int64_t from_offset
         if got > 0:
             return got
         if got == -ENOENT and t.cache.following:
-            files_pass_gone(t.cache, f)
+            files_pass_gone(t.cache, f, &q.removed_below, removed)
         if first == rmq_load(&f.first) and removed == rmq_load(&q.removed_below):
             if got == -ENOENT and t.cache.following:
                 return _there(t, s, from_offset, first, out, 0)     # cut off, or the queue has begun anew
@@ -135,7 +138,6 @@ cdef int64_t queue_read_batches(QueueTable *table, Queue *q, int64_t from_offset
                 return 0            # truncated or destroyed meanwhile
             return got if got < 0 else 0
         # deleted with the log that it led to, while it was searched: from the first that is left; or the queue begins anew
-    return 0
 
 
 cdef int64_t batches_read(TableState *t, Queue *q, QueueState *s, int64_t from_offset, unsigned char *out,
@@ -150,7 +152,7 @@ cdef int64_t batches_read(TableState *t, Queue *q, QueueState *s, int64_t from_o
     while n < count:
         got = queue_read_batches(<QueueTable *> t, q, from_offset + n, block, BLOCK_UNITS, False)
         if got < 0:
-            return got
+            return n if got == -EAGAIN else got
         if got == 0:
             while n < count and rmq_load(&q.max_offset) >= end:     # else it was truncated meanwhile
                 unit_put(out + n * UNIT_SIZE, 0, UNIT_FILLER, 0)

@@ -2,7 +2,7 @@
 from libc.stdint cimport int64_t
 
 from rmq_store.base.io._io cimport rmq_pread_all
-from rmq_store.base.io._sync cimport EINVAL, ENOENT, ENOMEM, rmq_load, rmq_publish
+from rmq_store.base.io._sync cimport EINVAL, ENOENT, ENOMEM, rmq_load, rmq_mutex_lock, rmq_mutex_unlock, rmq_publish
 from rmq_store.codec._inner cimport (BATCH_UNIT_SIZE, batch_base, batch_bytes, batch_count, batch_physical,
                                      batch_valid)
 from rmq_store.codec._layout cimport UNIT_SIZE
@@ -71,6 +71,7 @@ cdef void _empty(TableState *t, Queue *q, int64_t physical) noexcept nogil:
     while start < s.entries.end:
         descriptor_forget(t.cache, &s.entries, start)
         start += s.entries.file_size
+    rmq_mutex_lock(&t.cache.begins_lock)
     if rmq_load(&q.max_offset) > 0:
         rmq_publish(&q.max_offset, 0)
         rmq_publish(&q.min_offset, 0)
@@ -81,6 +82,22 @@ cdef void _empty(TableState *t, Queue *q, int64_t physical) noexcept nogil:
     rmq_publish(&s.batch_end, 0)
     rmq_publish(&s.entries.first, 0)
     rmq_publish(&s.entries.end, 0)
+    rmq_mutex_unlock(&t.cache.begins_lock)
+
+
+cdef int _others_go(TableState *t, const Queue *begun, int64_t physical) noexcept nogil:
+    # A topic is deleted whole: one of its queues begins, so those without files are of the life before. If the first one that
+    # is looked at has files, they all may have. 0 or -errno.
+    cdef Queue *q = table_of_topic(t, begun.topic, begun.topic_size)
+    cdef int64_t start
+    while q != NULL:
+        if q != begun and rmq_load(&q.max_offset) > 0:
+            start = files_lowest(t.cache, &state_of(q).entries, 0)
+            if start != -ENOENT:
+                return <int> min(start, 0)
+            _empty(t, q, physical)
+        q = links_of(q).same_topic
+    return 0
 
 
 cdef void _begin_in(TableState *t, Queue *q, int64_t start, int64_t physical) noexcept nogil:
@@ -111,6 +128,7 @@ cdef int _adopt_size(TableState *t, int64_t size) noexcept nogil:
     # Files of batch queues have this size: nothing told it before, if no batch queue has a file. 0; -EINVAL.
     cdef int64_t i
     cdef Queue *q
+    cdef QueueState *s
     for i in range(rmq_load(&t.count)):
         q = table_at(t, i)
         if queue_batched(q) and rmq_load(&state_of(q).entries.end) > rmq_load(&state_of(q).entries.first):
@@ -118,8 +136,11 @@ cdef int _adopt_size(TableState *t, int64_t size) noexcept nogil:
     if size % BATCH_UNIT_SIZE != 0:
         return -EINVAL
     for i in range(rmq_load(&t.count)):
+        s = state_of(table_at(t, i))
         if queue_batched(table_at(t, i)):
-            state_of(table_at(t, i)).entries.file_size = size
+            s.entries.file_size = size
+        elif s != NULL and s.other != NULL:             # it was a batch queue, and may become one again
+            s.other.entries.file_size = size
     t.batch_file_size = size
     return 0
 
@@ -146,6 +167,9 @@ cdef int queue_begins(TableState *t, Queue *q, int64_t below, EntryLeads leads, 
         rc = 1 if bare else _is_new(t, q, &s.entries, s.batched, start, below, leads, ctx, &physical)
         if rc == 1:
             _begin_in(t, q, start, physical)
+            if not topic_light(q.topic, q.topic_size):
+                rc = _others_go(t, q, physical)
+                rc = 1 if rc == 0 else rc
     elif start != -ENOENT:
         rc = <int> start
     if rc != 0 or s.anew_at == 0:

@@ -49,6 +49,8 @@ cdef struct FileCache:
     int oldest
     int open_count
     int64_t forgotten               # counts files_drop_*: a descriptor opened meanwhile may be of a deleted file
+    # Following: where a queue's files begin is said by readers and by the follower's thread. Taken before `lock`.
+    rmq_mutex begins_lock
 
 
 cdef FileCache *file_cache_new(const rmq_io *io, const char *tmp_dir, int capacity, bint readonly) noexcept nogil

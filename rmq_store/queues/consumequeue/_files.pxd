@@ -30,8 +30,9 @@ cdef int files_add(UnitFiles *f, int64_t start) noexcept nogil          # an exi
 
 # Up to n bytes at `offset`, never across the end of a file.
 cdef int64_t files_read(FileCache *c, UnitFiles *f, void *to, int64_t n, int64_t offset) noexcept nogil
-# Following: files that the writer has deleted, oldest first, are passed over, unless all are gone.
-cdef void files_pass_gone(FileCache *c, UnitFiles *f) noexcept nogil
+# Following: files that the writer has deleted, oldest first, are passed over, unless all are gone. removed: what the queue's
+# `removed_below` was before the look that missed a file. It is another now: the queue has begun anew, and nothing is passed.
+cdef void files_pass_gone(FileCache *c, UnitFiles *f, const int64_t *removed_below, int64_t removed) noexcept nogil
 # Whether the file that begins there is there, by its name: an open descriptor may be of a deleted one. 1, 0 or -errno.
 cdef int files_there(FileCache *c, UnitFiles *f, int64_t start) noexcept nogil
 # Where the first file begins that is there from `begin` on, by the names in its directory. -ENOENT: none; -errno.

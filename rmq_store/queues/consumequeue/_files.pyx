@@ -5,7 +5,8 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset, strlen
 
 from rmq_store.base.io._io cimport rmq_io, rmq_pread_all, rmq_pwrite_all
-from rmq_store.base.io._sync cimport (EEXIST, EINVAL, EIO, ENOENT, ENOMEM, EROFS, rmq_load, rmq_load32, rmq_publish, rmq_swap32)
+from rmq_store.base.io._sync cimport (EEXIST, EINVAL, EIO, ENOENT, ENOMEM, EROFS, rmq_load, rmq_load32, rmq_mutex_lock,
+                                      rmq_mutex_unlock, rmq_publish, rmq_swap32)
 from rmq_store.codec._record cimport topic_fits
 from rmq_store.queues.consumequeue._descriptors cimport (FILES_PATH_SIZE, FileCache, UnitFiles, descriptor_acquire,
                                                          descriptor_forget, descriptor_release, descriptor_reserve,
@@ -83,12 +84,17 @@ cdef int64_t files_read(FileCache *c, UnitFiles *f, void *to, int64_t n, int64_t
     return got
 
 
-cdef void files_pass_gone(FileCache *c, UnitFiles *f) noexcept nogil:
-    cdef int64_t start = rmq_load(&f.first)
+cdef void files_pass_gone(FileCache *c, UnitFiles *f, const int64_t *removed_below, int64_t removed) noexcept nogil:
+    cdef int64_t first = rmq_load(&f.first), start = first
     while start < rmq_load(&f.end) and files_there(c, f, start) == 0:
         start += f.file_size
-    if start < rmq_load(&f.end):
-        files_passed(c, f, start)
+    if start >= rmq_load(&f.end) or start == first:
+        return
+    rmq_mutex_lock(&c.begins_lock)
+    if rmq_load(removed_below) == removed and rmq_load(&f.first) == first:
+        rmq_publish(&f.first, start)
+    rmq_mutex_unlock(&c.begins_lock)
+    _forget(c, f, first, start)
 
 
 cdef int files_there(FileCache *c, UnitFiles *f, int64_t start) noexcept nogil:
@@ -114,9 +120,17 @@ cdef int64_t files_lowest(FileCache *c, const UnitFiles *f, int64_t begin) noexc
 
 cdef void files_passed(FileCache *c, UnitFiles *f, int64_t to) noexcept nogil:
     # An open descriptor would keep the deleted file on the disk, and be found by whoever has the memory of `f` next.
-    cdef int64_t start = rmq_load(&f.first)
-    if to > start:
+    cdef int64_t first
+    rmq_mutex_lock(&c.begins_lock)
+    first = rmq_load(&f.first)
+    if to > first:
         rmq_publish(&f.first, to)
+    rmq_mutex_unlock(&c.begins_lock)
+    _forget(c, f, first, to)
+
+
+cdef void _forget(FileCache *c, const UnitFiles *f, int64_t start, int64_t to) noexcept nogil:
+    to = min(to, rmq_load(&f.end))          # a name may say any number
     while start < to:
         descriptor_forget(c, f, start)
         start += f.file_size

@@ -18,5 +18,6 @@ cdef int queues_read_on(QueueTable *t, int64_t below, bint all, EntryLeads leads
 # The log begins at `physical` now: so does the queue. Under round_lock. 0; -EAGAIN: an entry is not there, as the writer's
 # recovery is about to bring it back, or the queue begins anew; -errno.
 cdef int queue_follow_min(QueueTable *t, Queue *q, int64_t physical) noexcept nogil
-# Moves every max_offset to what was read, and wakes who waits.
-cdef void queues_show(QueueTable *t) noexcept nogil
+# Moves every max_offset to what was read, and wakes who waits. Entries of records before `begins`, where the log begins, are
+# expected no more.
+cdef void queues_show(QueueTable *t, int64_t begins) noexcept nogil

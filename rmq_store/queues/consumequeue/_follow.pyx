@@ -150,9 +150,13 @@ cdef int _read_on(TableState *t, Queue *q, int64_t below, EntryLeads leads, void
                 s.next_index += 1
                 i += 1
                 continue
-            if (not follow_unit(s.batched, units + i * size, s.next_index, &u) or u.index < s.next_index
-                    or u.physical + u.size > below):
+            if (not follow_unit(s.batched, units + i * size, s.next_index, &u) or u.physical + u.size > below
+                    or (u.index < s.next_index and s.anew_at > 0)):
                 return 0
+            if u.next_index <= s.next_index:        # one that was read before it was cut away
+                s.batch_read += size
+                i += 1
+                continue
             rc = leads(ctx, q, u.index, u.physical, u.size)
             if rc <= 0:
                 return rc
@@ -175,6 +179,15 @@ cdef bint _is_other(const Queue *q, const QueueState *s, const unsigned char *be
             and not (follow_unit(s.batched, before, 0, &u) and u.physical + u.size == q.max_physical_offset))
 
 
+cdef int _has_units(TableState *t, QueueState *s, int64_t start) noexcept nogil:
+    # Whether a file begins with a unit: 1, 0 or -errno.
+    cdef unsigned char[FOLLOW_UNITS * BATCH_UNIT_SIZE] units
+    cdef Unit u
+    cdef int64_t n = follow_units(t, &s.entries, start, BATCH_UNIT_SIZE if s.batched else UNIT_SIZE, units)
+    descriptor_forget(t.cache, &s.entries, start)
+    return <int> n if n < 0 else n > 0 and follow_unit(s.batched, units, 0, &u)
+
+
 cdef int _files_went(TableState *t, Queue *q) noexcept nogil:
     # 1: the writer has deleted the file of the next entry, and so all before it; the queue goes on in the first one that is
     # there. 0: that file is there, or is still to be made. -errno.
@@ -186,6 +199,9 @@ cdef int _files_went(TableState *t, Queue *q) noexcept nogil:
     if at > start:                      # files are made in order: the one before was there
         rc = files_there(t.cache, f, start)
         if rc == 0:
+            rc = _has_units(t, s, at)   # else it has only the name of one
+            if rc <= 0:
+                return rc
             files_passed(t.cache, f, at)
             rmq_publish(&f.end, at)
             if s.batched:
@@ -262,7 +278,7 @@ cdef void _go_back(TableState *t, Queue *q) noexcept nogil:
     if s.batched:
         index = _batches_left(t, q, index)
     rmq_publish(&q.max_offset, index)
-    s.next_index = index
+    s.next_index, s.new_min = index, -1
     _look_for(t, q, max(q.max_physical_offset, s.expects) - 1)
     rmq_publish(&q.max_physical_offset, -1)
     s.limit = FOLLOW_PATIENCE
@@ -305,27 +321,46 @@ cdef int queues_read_on(QueueTable *table, int64_t below, bint all, EntryLeads l
     return error
 
 
+cdef int _unit_from(TableState *t, QueueState *s, int64_t *at, int64_t end, Unit *u) noexcept nogil:
+    # 1: `at` becomes the place of the first unit from there on that is one; 0: there is none before `end`; -errno.
+    cdef unsigned char[FOLLOW_UNITS * BATCH_UNIT_SIZE] units
+    cdef int64_t size = BATCH_UNIT_SIZE if s.batched else UNIT_SIZE, n, i
+    while at[0] < end:
+        n = follow_units(t, &s.entries, at[0], size, units)
+        if n <= 0:
+            return <int> n if n < 0 else -EAGAIN
+        for i in range(min(n, (end - at[0]) // size)):
+            if follow_unit(s.batched, units + i * size, at[0] // UNIT_SIZE, u):
+                return 1
+            at[0] += size
+    return 0
+
+
 cdef int queue_follow_min(QueueTable *table, Queue *q, int64_t physical) noexcept nogil:
     cdef TableState *t = _state(table)
     cdef QueueState *s = state_kept(t, q)
-    cdef unsigned char[FOLLOW_UNITS * BATCH_UNIT_SIZE] units
-    cdef int64_t low, high, at, n, size, begins = -1, behind = 0
+    cdef int64_t low, high, at, found, size, begins = -1, behind = 0
     cdef Unit u
+    cdef int rc
     if s == NULL:
         return -ENOMEM
-    files_pass_gone(t.cache, &s.entries)
+    files_pass_gone(t.cache, &s.entries, &q.removed_below, rmq_load(&q.removed_below))
     size = BATCH_UNIT_SIZE if s.batched else UNIT_SIZE
     low = rmq_load(&s.entries.first) if s.batched else max(rmq_load(&s.entries.first), rmq_load(&q.min_offset) * UNIT_SIZE)
     high = rmq_load(&s.batch_end) if s.batched else rmq_load(&q.max_offset) * UNIT_SIZE
+    found = high - size
+    rc = _unit_from(t, s, &found, high, &u) if low < high else 1
+    if rc <= 0:
+        return rc if rc < 0 else -EAGAIN
     while low < high:
-        at = low + (high - low) // size // 2 * size
-        n = follow_units(t, &s.entries, at, size, units)
-        if n <= 0 or not follow_unit(s.batched, units, at // UNIT_SIZE, &u):
-            return <int> n if n < 0 else -EAGAIN
-        if u.physical < physical:
-            low, behind = at + size, u.next_index
-        else:
-            high, begins = at, u.index
+        at = found = low + (high - low) // size // 2 * size
+        rc = _unit_from(t, s, &found, high, &u)
+        if rc < 0:
+            return rc
+        if rc > 0 and u.physical < physical:
+            low, behind = found + size, u.next_index
+        else:                           # there are damaged ones alone between the middle and `found`
+            high, begins = at, u.index if rc > 0 else begins
     if begins < 0:                      # all of it is deleted: the queue counts as empty, and keeps its offset
         begins = behind
     if begins > rmq_load(&q.min_offset):
@@ -333,7 +368,7 @@ cdef int queue_follow_min(QueueTable *table, Queue *q, int64_t physical) noexcep
     return 0
 
 
-cdef void queues_show(QueueTable *table) noexcept nogil:
+cdef void queues_show(QueueTable *table, int64_t begins) noexcept nogil:
     cdef TableState *t = _state(table)
     cdef Queue **link = &t.dirty
     cdef Queue *q = t.dirty
@@ -352,7 +387,7 @@ cdef void queues_show(QueueTable *table) noexcept nogil:
             if rmq_load(<const int64_t *> interests_of(q)) != 0 or rmq_load(&t.hubs_for_all) > 0:
                 hubs_note(table, q)
             s.limit = FOLLOW_PATIENCE
-        ended = q.max_physical_offset >= s.expects
+        ended = q.max_physical_offset >= s.expects or (s.limit == 0 and s.expects <= begins)
         q = s.next_dirty
         if s.expects == 0 or ended:
             s.dirty = False

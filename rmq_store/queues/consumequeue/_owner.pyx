@@ -8,7 +8,7 @@ from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport strlen
 
 from rmq_store.base.io._io cimport IoTable
-from rmq_store.base.io._sync cimport ENOENT, ENOMEM, rmq_load
+from rmq_store.base.io._sync cimport EAGAIN, ENOENT, ENOMEM, rmq_load
 from rmq_store.codec._inner cimport (BATCH_UNIT_SIZE, batch_base, batch_bytes, batch_code, batch_count, batch_physical,
                                      batch_time)
 from rmq_store.codec._layout cimport UNIT_SIZE
@@ -144,6 +144,8 @@ cdef class QueueTableOwner:
         cdef int64_t got, i
         with nogil:
             got = queue_read_batches(self.table, q, from_offset, units, min(count, <int64_t> 64), False)
+            if got == -EAGAIN:
+                got = 0
         self.check(got, topic, queue_id)
         found = []
         for i in range(got):

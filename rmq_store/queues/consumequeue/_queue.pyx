@@ -375,17 +375,17 @@ cdef int64_t queue_read(QueueTable *t, Queue *q, int64_t from_offset, unsigned c
         return -ENOMEM
     while True:
         removed = rmq_load(&q.removed_below)
-        got = _read(t, q, s, from_offset, out, count)
+        got = _read(t, q, s, from_offset, removed, out, count)
         if got < 0 and state_of(q) != s:        # removed under the read, and of the other kind now
             s = state_of(q)
             continue
-        if got >= 0 or removed == rmq_load(&q.removed_below):       # else it begins anew: its files were deleted under the read
-            break
+        if got >= 0 or (removed == rmq_load(&q.removed_below) and from_offset < rmq_load(&q.max_offset)):
+            break               # else it begins anew: its files were deleted under the read
     state_let(&t.state, q)
     return got
 
 
-cdef int64_t _read(QueueTable *t, Queue *q, QueueState *s, int64_t from_offset, unsigned char *out,
+cdef int64_t _read(QueueTable *t, Queue *q, QueueState *s, int64_t from_offset, int64_t removed, unsigned char *out,
                    int64_t count) noexcept nogil:
     cdef int64_t end = rmq_load(&q.max_offset)
     cdef int64_t got, first
@@ -400,7 +400,7 @@ cdef int64_t _read(QueueTable *t, Queue *q, QueueState *s, int64_t from_offset, 
         first = _not_vanished(t, s, from_offset, out, got // UNIT_SIZE if got > 0 else -1, end)
         if first >= 0:
             return first
-        files_pass_gone(t.state.cache, &s.entries)
+        files_pass_gone(t.state.cache, &s.entries, &q.removed_below, removed)
         got = 0
         if files_there(t.state.cache, &s.entries, from_offset * UNIT_SIZE - from_offset * UNIT_SIZE % t.state.file_size) == 1:
             # It begins anew, and its file came between the two looks.
@@ -416,8 +416,10 @@ cdef int64_t _read(QueueTable *t, Queue *q, QueueState *s, int64_t from_offset, 
                 return -EIO
             if t.state.readonly:        # nobody else says where the queue begins now
                 first = first // UNIT_SIZE if first // UNIT_SIZE < end else end
-                if first > rmq_load(&q.min_offset):
+                rmq_mutex_lock(&t.state.cache.begins_lock)
+                if first > rmq_load(&q.min_offset) and removed == rmq_load(&q.removed_below):
                     rmq_publish(&q.min_offset, first)
+                rmq_mutex_unlock(&t.state.cache.begins_lock)
             return 0
         return got
     return got // UNIT_SIZE
@@ -425,14 +427,14 @@ cdef int64_t _read(QueueTable *t, Queue *q, QueueState *s, int64_t from_offset, 
 
 cdef int64_t queue_read_ext(QueueTable *t, Queue *q, int64_t address, int64_t *tags_code, int64_t *store_timestamp,
                             unsigned char *bit_map, int64_t bit_map_max) noexcept nogil:
-    if t.state.ext_file_size == 0:
+    if t.state.ext_file_size == 0 or t.state.cache.following:
         return -ENOENT
     return ext_read(t.state.cache, &state_of(q).ext, address, tags_code, store_timestamp, bit_map, bit_map_max)
 
 
 cdef int64_t queue_look_ext(QueueTable *t, Queue *q, ExtWindow *w, int64_t address, int64_t *tags_code,
                             int64_t *store_timestamp, const unsigned char **bit_map) noexcept nogil:
-    if t.state.ext_file_size == 0:
+    if t.state.ext_file_size == 0 or t.state.cache.following:
         return -ENOENT
     return ext_look(t.state.cache, &state_of(q).ext, w, address, tags_code, store_timestamp, bit_map)
 
@@ -464,6 +466,7 @@ cdef int queue_file_at(QueueTable *t, Queue *q, int64_t i, int64_t *start_offset
 
 cdef int _file_at(QueueTable *t, Queue *q, UnitFiles *f, int64_t i, int64_t *start_offset, int64_t *end_offset,
                   int64_t *modified_ms) noexcept nogil:
+    cdef int64_t removed = rmq_load(&q.removed_below)
     cdef int64_t start = rmq_load(&f.first) + i * f.file_size
     cdef int64_t end = rmq_load(&q.max_offset) * UNIT_SIZE
     if i < 0 or start >= end:
@@ -472,7 +475,7 @@ cdef int _file_at(QueueTable *t, Queue *q, UnitFiles *f, int64_t i, int64_t *sta
     end_offset[0] = (end if end < start + f.file_size else start + f.file_size) // UNIT_SIZE
     modified_ms[0] = files_modified_ms(t.state.cache, f, start)
     if modified_ms[0] == -ENOENT and t.state.cache.following:
-        files_pass_gone(t.state.cache, f)
+        files_pass_gone(t.state.cache, f, &q.removed_below, removed)
     elif modified_ms[0] == -ENOENT and t.state.readonly:
         files_passed(t.state.cache, f, start + f.file_size)
     return 0 if modified_ms[0] >= 0 else <int> modified_ms[0]
