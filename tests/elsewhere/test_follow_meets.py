@@ -1,4 +1,4 @@
-"""What a follower and those who read from it meet in the files: entries that are cut off, files that go, damage, strange names."""
+"""What a follower and its readers meet in the files: entries that are cut off, files that go, damage, strange names."""
 import contextlib
 import os
 import threading
@@ -194,7 +194,8 @@ def test_the_size_of_batch_files_is_told_when_the_topic_has_none(tmp_path: Path)
     root = tmp_path / "s"
     with MessageStore.open(root, **SIZES) as writer:
         writer.put("L", b"l")
-        with MessageStore.open(root, readonly=True, follow=True, **SIZES | {"batch_consumequeue_file_size_bytes": 920}) as reader:
+        assumed = SIZES | {"batch_consumequeue_file_size_bytes": 920}
+        with MessageStore.open(root, readonly=True, follow=True, **assumed) as reader:
             writer.topic_table.set_queue_type("T", "BatchCQ")
             writer.topic_table.flush()
             assert not reader.wait_for_message("T", 0, 0, 0.01)         # reads the table of topics

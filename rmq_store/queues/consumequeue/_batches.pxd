@@ -21,8 +21,8 @@ cdef int queues_batch_dir(QueueTable *t, const char *dir, int64_t file_size) noe
 cdef void queues_batch(QueueTable *t, int64_t physical, int64_t base, int32_t count) noexcept nogil
 # Copies up to `count` units of 46 bytes, from the one on that holds queue offset `from_offset`, or is the next behind it; never
 # across the end of a file. Damaged units are left out; mend: not those that lie about their count alone, which ends where the
-# next one begins. The number of units, 0 if there are none, or -errno. Following, -EAGAIN: a recovery of the writer has cut them
-# off, and brings them back.
+# next one begins. The number of units, 0 if there are none, or -errno. Following, -EAGAIN: a recovery of the writer has cut
+# them off, and brings them back.
 cdef int64_t queue_read_batches(QueueTable *t, Queue *q, int64_t from_offset, unsigned char *out, int64_t count,
                                 bint mend) noexcept nogil
 

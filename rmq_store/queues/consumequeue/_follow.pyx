@@ -359,9 +359,9 @@ cdef int queue_follow_min(QueueTable *table, Queue *q, int64_t physical) noexcep
             return rc
         if rc > 0 and u.physical < physical:
             low, behind = found + size, u.next_index
-        else:                           # there are damaged ones alone between the middle and `found`
-            high, begins = at, u.index if rc > 0 else begins
-    if begins < 0:                      # all of it is deleted: the queue counts as empty, and keeps its offset
+        else:                           # where a recovery may bring one back, it begins behind the one before
+            high, begins = at, u.index if rc > 0 and found == at else -1
+    if begins < 0:                      # if all of it is deleted, the queue counts as empty, and keeps its offset
         begins = behind
     if begins > rmq_load(&q.min_offset):
         rmq_publish(&q.min_offset, begins)
