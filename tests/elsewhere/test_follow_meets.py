@@ -9,6 +9,7 @@ import pytest
 
 from rmq_store import MessageStore
 from rmq_store.base.io._io import ProbeIo
+from rmq_store.opened.following import look_at_files
 from rmq_store.status import GetStatus
 from tests.soon import until
 
@@ -146,6 +147,23 @@ def test_damage_does_not_keep_min_offset_back(tmp_path: Path) -> None:
         for goal in (30, 70, 100):
             clean_to(writer, goal)
             until(lambda: offsets(reader) == offsets(writer), 20_000)
+
+
+def test_entries_where_the_queue_begins_now_are_brought_back(tmp_path: Path) -> None:
+    """A recovery of the writer zeroes the end of one file before it removes later ones: their entries are still there."""
+    root = tmp_path / "s"
+    with MessageStore.open(root, **SIZES) as writer:
+        put(writer, "plain", 129, bytes(3000))
+    with MessageStore.open(root, **SIZES) as writer, MessageStore.open(root, readonly=True, follow=True, **SIZES) as reader:
+        clean_to(writer, 63)
+        first = writer.min_offset("T", 0)
+        file = root / "consumequeue" / "T" / "0" / f"{first * 20 // 400 * 400:020d}"
+        kept = file.read_bytes()
+        file.write_bytes(kept[:first * 20 % 400].ljust(400, b"\0"))
+        look_at_files(reader, threading.Event())
+        assert reader.min_log_offset == writer.min_log_offset and reader.min_offset("T", 0) <= first
+        file.write_bytes(kept)
+        until(lambda: offsets(reader) == offsets(writer), 20_000)
 
 
 def test_tags_of_a_queue_that_begins_anew_with_extension_units(tmp_path: Path) -> None:
