@@ -158,6 +158,8 @@ def _load_and_recover(store: StoreServes, files: ControlFiles, places: Places, o
     if options.role == "slave" and not readonly:
         drop_empty_log(files, places)
     _load_log(store, places, options, None if readonly else files)
+    times = checkpoint.read(files, places.checkpoint)       # before the queues: of those that come later it does not speak
+    log_seen = max(_building.log_recovery(store).starts(), default=0)
     table = QueueTableOwner(
         places.consumequeue, ext_dir=places.consumequeue_ext, tmp_dir=places.consumequeue_tmp,
         fd_max=options.consumequeue_fd_max, file_size=options.consumequeue_file_size_bytes, readonly=readonly, io=io,
@@ -174,14 +176,14 @@ def _load_and_recover(store: StoreServes, files: ControlFiles, places: Places, o
     if not clean and not readonly:
         _settle_names(files, places)
     _building.make_dispatcher(store, options.delay_levels, (False, False) if readonly else places.with_log())
-    found = _find(store, places, options, table, emptied, clean,
-                  checkpoint.read(files, places.checkpoint), max(removed.values(), default=-1))
+    found = _find(store, places, options, table, emptied, clean, times, max(removed.values(), default=-1))
     if not readonly and options.enable_calc_filter_bit_map and options.consumequeue_ext_enabled:
         store._filters = open_filters(files, places.root, options, filter_setter(store))   # before anything is dispatched
     _settle(store, files, places, found)
     if options.follow:
         outcome = found.outcome
-        store._follow(outcome.queued_to if not clean or lives == places.lives() else outcome.begin)
+        begin = min(outcome.begin, log_seen - options.segment_size_bytes)
+        store._follow(outcome.queued_to if not clean or lives == places.lives() else begin)
     return found.times
 
 

@@ -1,5 +1,6 @@
 """What a follower and its readers meet in the files: entries that are cut off, files that go, damage, strange names."""
 import contextlib
+import errno
 import os
 import threading
 from collections.abc import Iterator
@@ -257,3 +258,56 @@ def test_a_topic_that_begins_anew_with_fewer_queues(tmp_path: Path, kinds: tuple
         assert reader.queues("T") == writer.queues("T") == [queue_id]
         assert [reader.max_offset("T", n) for n in range(3)] == [writer.max_offset("T", n) for n in range(3)]
     writer.close()
+
+
+@pytest.mark.parametrize("pair", [(0, 1), (1, 0), (0, 3), (3, 0), (2, 3), (3, 2)])
+def test_two_of_four_queues_begin_anew_at_a_time(tmp_path: Path, pair: tuple[int, int]) -> None:
+    """While the first one begins, the second one has a file, and no entry yet."""
+    root, io = tmp_path / "s", ProbeIo(keep_bytes=False)
+    with MessageStore.open(root, **SIZES) as writer:
+        for queue_id in range(4):
+            put(writer, "plain", 3, b"old", queue_id)
+    with MessageStore.open(root, _io=io, **SIZES) as writer, \
+            MessageStore.open(root, readonly=True, follow=True, **SIZES) as reader:
+        writer.delete_topics("T")
+        io.gate("pwrite", root / "consumequeue" / "T" / str(pair[0]) / f"{0:020d}")
+        for queue_id in pair:
+            put(writer, "plain", 1, b"new", queue_id)
+        until(lambda: bool(io.standing()), 20_000)
+        reader._look_on()
+        io.ungate()
+        assert writer.wait_dispatched(30)
+        ends = [writer.max_offset("T", n) for n in range(4)]
+        until(lambda: [reader.max_offset("T", n) for n in range(4)] == ends, 20_000)
+        assert reader.queues("T") == sorted(pair)
+
+
+def test_queues_that_wait_in_vain_take_turns(tmp_path: Path) -> None:
+    """Those of many topics that were deleted before the reader saw an entry of them."""
+    root, io = tmp_path / "s", ProbeIo(keep_bytes=False)
+    with MessageStore.open(root, **SIZES) as writer:
+        for n in range(600):
+            writer.put(f"T{n}", b"x")
+        writer.put("L", b"l0")
+        writer.delete_topics(*(f"T{n}" for n in range(600)))
+        (root / "checkpoint").write_bytes(bytes(4096))
+        with MessageStore.open(root, readonly=True, follow=True, _io=io, **SIZES) as reader:
+            for _ in range(70):
+                reader._look_on()               # in all of them, each time
+            stands, opens = reader.stats(), io.counts()["open"]
+            until(lambda: io.counts()["open"] >= opens + 600, 20_000)      # the thread takes turns
+            assert stands["dispatched"] == reader.stats()["dispatched"]
+            writer.put("T7", b"again")
+            until(lambda: reader.max_offset("T7", 0) == 1, 20_000)
+            assert reader.topics() == ["L", "T7"]
+
+
+def test_a_search_by_time_says_what_it_cannot_read(tmp_path: Path) -> None:
+    io = ProbeIo(keep_bytes=False)
+    with MessageStore.open(tmp_path / "s", **SIZES) as writer:
+        put(writer, "plain", 45, b"x")
+    with MessageStore.open(tmp_path / "s", readonly=True, follow=True, _io=io, **SIZES) as reader:
+        io.fail("pread", errno=errno.EIO, path=tmp_path / "s" / "consumequeue" / "T" / "0" / f"{800:020d}", sticky=True)
+        with pytest.raises(OSError) as problem:
+            reader.offset_by_time("T", 0, 1 << 50)
+        assert problem.value.errno == errno.EIO

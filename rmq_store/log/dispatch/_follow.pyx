@@ -240,7 +240,7 @@ cdef int _look(Follower *f, bint whole) noexcept nogil:
     _settle(f, &error)
     cut = f.cut
     _see(f, all, &error)
-    rc = queues_read_on(d.queues, max(f.seen, log.dispatched), all, _leads, d, &furthest)
+    rc = queues_read_on(d.queues, max(f.seen, log.dispatched), all, whole, _leads, d, &furthest)
     if furthest > log.dispatched:
         rmq_publish(&log.wrote_timestamp, d.put_timestamp)
         rmq_publish(&d.last_timestamp, d.put_timestamp)

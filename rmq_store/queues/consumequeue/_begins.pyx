@@ -23,6 +23,9 @@ cdef extern from *:
     """
     enum: O_RDONLY, O_NOFOLLOW
 
+cdef enum:
+    OTHERS = 16                 # queues with files that are looked at where another one of their topic begins
+
 
 cdef int64_t follow_units(TableState *t, UnitFiles *f, int64_t position, int64_t unit_size, unsigned char *out) noexcept nogil:
     cdef int64_t start = position - position % f.file_size, n = start + f.file_size - position, got
@@ -75,6 +78,7 @@ cdef void _empty(TableState *t, Queue *q, int64_t physical) noexcept nogil:
     if rmq_load(&q.max_offset) > 0:
         rmq_publish(&q.max_offset, 0)
         rmq_publish(&q.min_offset, 0)
+    if physical > q.removed_below:
         rmq_publish(&q.removed_below, physical)     # whoever reads its files now sees why they are others
     rmq_publish(&q.max_physical_offset, -1)
     q.next_offset = s.next_index = s.batch_read = s.anew_at = 0
@@ -85,19 +89,18 @@ cdef void _empty(TableState *t, Queue *q, int64_t physical) noexcept nogil:
     rmq_mutex_unlock(&t.cache.begins_lock)
 
 
-cdef int _others_go(TableState *t, const Queue *begun, int64_t physical) noexcept nogil:
-    # A topic is deleted whole: one of its queues begins, so those without files are of the life before. If the first one that
-    # is looked at has files, they all may have. 0 or -errno.
+cdef void _others_go(TableState *t, const Queue *begun, int64_t physical) noexcept nogil:
+    # A topic is deleted whole: one of its queues begins, so those without files are of the life before. Where a few have files
+    # the topic may just have got another queue. A directory that cannot be read keeps none of the queues from being shown.
     cdef Queue *q = table_of_topic(t, begun.topic, begun.topic_size)
-    cdef int64_t start
-    while q != NULL:
+    cdef int left = OTHERS
+    while q != NULL and left > 0:
         if q != begun and rmq_load(&q.max_offset) > 0:
-            start = files_lowest(t.cache, &state_of(q).entries, 0)
-            if start != -ENOENT:
-                return <int> min(start, 0)
-            _empty(t, q, physical)
+            if files_lowest(t.cache, &state_of(q).entries, 0) == -ENOENT:
+                _empty(t, q, max(physical, rmq_load(&q.max_physical_offset)))
+            else:
+                left -= 1
         q = links_of(q).same_topic
-    return 0
 
 
 cdef void _begin_in(TableState *t, Queue *q, int64_t start, int64_t physical) noexcept nogil:
@@ -168,8 +171,7 @@ cdef int queue_begins(TableState *t, Queue *q, int64_t below, EntryLeads leads, 
         if rc == 1:
             _begin_in(t, q, start, physical)
             if not topic_light(q.topic, q.topic_size):
-                rc = _others_go(t, q, physical)
-                rc = 1 if rc == 0 else rc
+                _others_go(t, q, physical)
     elif start != -ENOENT:
         rc = <int> start
     if rc != 0 or s.anew_at == 0:

@@ -10,11 +10,12 @@ from rmq_store.queues.consumequeue._structs cimport Queue, QueueTable
 # not known becomes known only if it has a directory. 1; 0: it has none, so it is not looked for; -errno, whole: only -ENOMEM.
 cdef int queue_expect(QueueTable *t, const char *topic, int32_t topic_size, int32_t queue_id, int64_t index, bint inner,
                       int64_t physical, bint whole) noexcept nogil
-# Reads on in every queue that expects entries, up to records that end at `below`. all: also in those that have been waiting in
-# vain. *furthest becomes the end of the furthest record that has an
+# Reads on in every queue that expects entries, up to records that end at `below`. all: also in some of those that have been
+# waiting in vain, in turns; whole: in all of them. *furthest becomes the end of the furthest record that has an
 # entry, -1 none new. 0 or -errno: of one queue, the others were read. Nothing is shown before queues_show: the log's positions
 # have to move first. Queues of which a reader has found the end cut away (queue_read) go back to there.
-cdef int queues_read_on(QueueTable *t, int64_t below, bint all, EntryLeads leads, void *ctx, int64_t *furthest) noexcept nogil
+cdef int queues_read_on(QueueTable *t, int64_t below, bint all, bint whole, EntryLeads leads, void *ctx,
+                        int64_t *furthest) noexcept nogil
 # The log begins at `physical` now: so does the queue. Under round_lock. 0; -EAGAIN: an entry is not there, as the writer's
 # recovery is about to bring it back, or the queue begins anew; -errno.
 cdef int queue_follow_min(QueueTable *t, Queue *q, int64_t physical) noexcept nogil

@@ -11,10 +11,11 @@ another life's where its first file begins with an entry of a later record than 
 when the log has a record that does not continue the queue, and when the entry before the next one is not the one that was
 read.
 """
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport INT64_MAX, int32_t, int64_t
 from libc.string cimport memcmp
 
-from rmq_store.base.io._sync cimport EAGAIN, ENOENT, ENOMEM, rmq_event_wake, rmq_load, rmq_publish, rmq_swap32
+from rmq_store.base.io._sync cimport (EAGAIN, ENOENT, ENOMEM, rmq_event_wake, rmq_load, rmq_mutex_lock, rmq_mutex_unlock,
+                                      rmq_publish, rmq_swap32)
 from rmq_store.codec._inner cimport BATCH_UNIT_SIZE, batch_base, batch_count, batch_valid
 from rmq_store.codec._layout cimport UNIT_SIZE
 from rmq_store.codec._unit cimport unit_blank
@@ -34,6 +35,11 @@ cdef extern from *:
     #include <fcntl.h>
     """
     enum: O_RDONLY, O_NOFOLLOW, O_DIRECTORY
+
+
+cdef enum:
+    VAIN_MAX = 256              # of those that wait in vain, in one look: they may be of any number of deleted topics
+    NO_FILES = 8                # looks that one look for the first file of a queue counts as: it opens a directory
 
 
 cdef inline TableState *_state(QueueTable *t) noexcept nogil:
@@ -60,11 +66,48 @@ cdef void _look_for(TableState *t, Queue *q, int64_t physical) noexcept nogil:
     cdef QueueState *s = state_of(q)
     if physical >= s.expects:
         s.expects = physical + 1
+        t.woken = t.woken or (s.dirty and s.limit == 0)
         s.limit = FOLLOW_PATIENCE
     if not s.dirty:
         s.dirty = True
         s.next_dirty = t.dirty
         t.dirty = q
+
+
+cdef void _rest_in_vain(TableState *t, Queue *q) noexcept nogil:
+    state_of(q).next_dirty = NULL
+    if t.vain == NULL:
+        t.vain = q
+    else:
+        state_of(t.vain_last).next_dirty = q
+    t.vain_last = q
+
+
+cdef void _take_turn(TableState *t, Queue *q) noexcept nogil:
+    state_of(q).limit = max(state_of(q).limit, 1)
+    state_of(q).next_dirty = t.dirty
+    t.dirty = q
+
+
+cdef void _take_turns(TableState *t, int64_t count) noexcept nogil:
+    # So many of those that have waited in vain get one look; those that have a reason by now get more.
+    cdef Queue *q
+    cdef Queue *following
+    while t.vain != NULL and count > 0:
+        q = t.vain
+        t.vain = state_of(q).next_dirty
+        _take_turn(t, q)
+        count -= 1
+    if not t.woken:
+        return
+    t.woken = False
+    following, t.vain = t.vain, NULL
+    while following != NULL:
+        q, following = following, state_of(following).next_dirty
+        if state_of(q).limit > 0:
+            _take_turn(t, q)
+        else:
+            _rest_in_vain(t, q)
 
 
 cdef QueueState *_kept(TableState *t, Queue *q) noexcept nogil:
@@ -93,6 +136,8 @@ cdef int queue_expect(QueueTable *table, const char *topic, int32_t topic_size, 
     s = _kept(t, q) if q != NULL else NULL
     if s == NULL:
         return -ENOMEM
+    if physical < q.max_physical_offset:    # its entry was read, or was of another life
+        return 1
     if (inner != s.batched or index < s.next_index) and physical >= q.max_physical_offset and s.anew_at == 0:
         s.anew_at = physical + 1
     _look_for(t, q, physical)
@@ -214,9 +259,9 @@ cdef int _files_went(TableState *t, Queue *q) noexcept nogil:
     return <int> at if at < 0 and at != -ENOENT else min(rc, 0)
 
 
-cdef void _undirty(TableState *t, const char *topic, int32_t topic_size) noexcept nogil:
-    # The states of its queues are about to change, in which the row of those that expect entries is linked.
-    cdef Queue **link = &t.dirty
+cdef Queue *_out_of(Queue **link, const char *topic, int32_t topic_size) noexcept nogil:
+    # The states of its queues are about to change, in which rows are linked. Returns the last one of the row then.
+    cdef Queue *last = NULL
     cdef QueueState *s
     while link[0] != NULL:
         s = state_of(link[0])
@@ -224,7 +269,9 @@ cdef void _undirty(TableState *t, const char *topic, int32_t topic_size) noexcep
             s.dirty = False
             link[0] = s.next_dirty
         else:
+            last = link[0]
             link = &s.next_dirty
+    return last
 
 
 cdef int _change_kind(TableState *t, Queue *changed) noexcept nogil:
@@ -232,7 +279,8 @@ cdef int _change_kind(TableState *t, Queue *changed) noexcept nogil:
     cdef QueueState *s
     cdef Queue *q
     cdef int rc
-    _undirty(t, changed.topic, changed.topic_size)
+    _out_of(&t.dirty, changed.topic, changed.topic_size)
+    t.vain_last = _out_of(&t.vain, changed.topic, changed.topic_size)
     rc = queue_change_kind(t, changed)
     q = table_of_topic(t, changed.topic, changed.topic_size)
     while q != NULL:
@@ -281,10 +329,11 @@ cdef void _go_back(TableState *t, Queue *q) noexcept nogil:
     s.next_index, s.new_min = index, -1
     _look_for(t, q, max(q.max_physical_offset, s.expects) - 1)
     rmq_publish(&q.max_physical_offset, -1)
+    t.woken = t.woken or s.limit == 0
     s.limit = FOLLOW_PATIENCE
 
 
-cdef int queues_read_on(QueueTable *table, int64_t below, bint all, EntryLeads leads, void *ctx,
+cdef int queues_read_on(QueueTable *table, int64_t below, bint all, bint whole, EntryLeads leads, void *ctx,
                         int64_t *furthest) noexcept nogil:
     cdef TableState *t = _state(table)
     cdef QueueState *s
@@ -298,22 +347,21 @@ cdef int queues_read_on(QueueTable *table, int64_t below, bint all, EntryLeads l
             s = state_of(table_at(t, i))
             if s != NULL and rmq_load(&s.vanished) > 0:
                 _go_back(t, table_at(t, i))
+    _take_turns(t, INT64_MAX if whole else VAIN_MAX if all else 0)
     q = t.dirty
     while q != NULL:
         s = state_of(q)
-        if s.limit > 0 or all:
-            begin = s.next_index
-            rc = _read_on(t, q, below, leads, ctx, furthest)
-            if rc < 0:
-                error = rc
-            elif rc == OTHER_KIND:
-                changed = q
-            if s.limit > 0:
-                s.limit -= 1
-            if s.next_index == begin and (s.limit == 0 or all):
-                # The writer's recovery may have made another file of that name: nothing ever comes into the one that is open.
-                begin = s.batch_read if s.batched else s.next_index * UNIT_SIZE
-                descriptor_forget(t.cache, &s.entries, begin - begin % s.entries.file_size)
+        begin = s.next_index
+        rc = _read_on(t, q, below, leads, ctx, furthest)
+        if rc < 0:
+            error = rc
+        elif rc == OTHER_KIND:
+            changed = q
+        s.limit = max(s.limit - (1 if s.entries.end > s.entries.first else NO_FILES), 0)
+        if s.next_index == begin and (s.limit == 0 or all):
+            # The writer's recovery may have made another file of that name: nothing ever comes into the one that is open.
+            begin = s.batch_read if s.batched else s.next_index * UNIT_SIZE
+            descriptor_forget(t.cache, &s.entries, begin - begin % s.entries.file_size)
         q = s.next_dirty
     if changed != NULL:                 # one a look: the row of queues changes
         rc = _change_kind(t, changed)
@@ -363,8 +411,10 @@ cdef int queue_follow_min(QueueTable *table, Queue *q, int64_t physical) noexcep
             high, begins = at, u.index if rc > 0 and found == at else -1
     if begins < 0:                      # if all of it is deleted, the queue counts as empty, and keeps its offset
         begins = behind
+    rmq_mutex_lock(&t.cache.begins_lock)
     if begins > rmq_load(&q.min_offset):
         rmq_publish(&q.min_offset, begins)
+    rmq_mutex_unlock(&t.cache.begins_lock)
     return 0
 
 
@@ -372,13 +422,16 @@ cdef void queues_show(QueueTable *table, int64_t begins) noexcept nogil:
     cdef TableState *t = _state(table)
     cdef Queue **link = &t.dirty
     cdef Queue *q = t.dirty
+    cdef Queue *waits
     cdef QueueState *s
     cdef bint ended
     while q != NULL:
         s = state_of(q)
         if s.next_index > rmq_load(&q.max_offset) and s.next_index > s.new_min:
             if s.new_min >= 0:
+                rmq_mutex_lock(&t.cache.begins_lock)
                 rmq_publish(&q.min_offset, s.new_min)
+                rmq_mutex_unlock(&t.cache.begins_lock)
                 s.new_min = -1
             if s.batched:
                 rmq_publish(&s.batch_end, s.batch_read)
@@ -388,11 +441,13 @@ cdef void queues_show(QueueTable *table, int64_t begins) noexcept nogil:
                 hubs_note(table, q)
             s.limit = FOLLOW_PATIENCE
         ended = q.max_physical_offset >= s.expects or (s.limit == 0 and s.expects <= begins)
-        q = s.next_dirty
-        if s.expects == 0 or ended:
-            s.dirty = False
-            link[0] = q
-        else:
+        waits, q = q, s.next_dirty
+        if s.expects > 0 and not ended and s.limit > 0:
             link = &s.next_dirty
+            continue
+        link[0] = q
+        s.dirty = s.expects > 0 and not ended
+        if s.dirty:
+            _rest_in_vain(t, waits)
     if t.hubs_due:
         hubs_signal(table)

@@ -167,6 +167,9 @@ cdef struct TableState:
     int sync_error                      # the first one; final
     # following
     int vanished                        # some queue's is not 0: atomic
+    Queue *vain                         # those that expect entries and have waited in vain: a row as `dirty` is
+    Queue *vain_last
+    bint woken                          # one of them has a reason to be looked at now
     # listeners
     rmq_mutex watch_lock
     Hub *hubs

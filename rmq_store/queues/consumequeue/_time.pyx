@@ -176,14 +176,17 @@ cdef int64_t _bound(Search *x, int64_t timestamp, int64_t physical_min, TimeRule
     return left if left >= 0 else _before(span.start)
 
 
-cdef bint _end_there(TableState *t, QueueState *s, int64_t max_offset) noexcept nogil:
-    # Following: whether its last unit is there, in a file of that name.
+cdef int _end_there(TableState *t, QueueState *s, int64_t max_offset) noexcept nogil:
+    # Following: whether its last unit is there, in a file of that name: 1, 0 or -errno.
     cdef unsigned char[BATCH_UNIT_SIZE] u
     cdef int64_t size = BATCH_UNIT_SIZE if s.batched else UNIT_SIZE
     cdef int64_t at = (rmq_load(&s.batch_end) if s.batched else max_offset * UNIT_SIZE) - size
-    if at < 0 or files_there(t.cache, &s.entries, at - at % s.entries.file_size) == 0:
-        return False
-    return files_read(t.cache, &s.entries, u, size, at) == size and (batch_valid(u) if s.batched else unit_bytes(u) != 0)
+    cdef int64_t got = files_there(t.cache, &s.entries, at - at % s.entries.file_size) if at >= 0 else 0
+    if got > 0:
+        got = files_read(t.cache, &s.entries, u, size, at)
+    if got < size:
+        return <int> got if got < 0 and got != -ENOENT else 0
+    return batch_valid(u) if s.batched else unit_bytes(u) != 0
 
 
 cdef int64_t queue_offset_by_time(QueueTable *t, Queue *q, int64_t timestamp, int64_t physical_min, TimeRule rule,
@@ -191,7 +194,7 @@ cdef int64_t queue_offset_by_time(QueueTable *t, Queue *q, int64_t timestamp, in
     # A file that is deleted under the search is no error: the queue begins later now, or anew, and is searched again.
     cdef QueueState *s = state_hold(<TableState *> t, q)
     cdef int64_t first, removed, end, found
-    cdef int tries = 0
+    cdef int there, tries = 0
     if s == NULL:
         return -ENOMEM
     while True:
@@ -203,9 +206,10 @@ cdef int64_t queue_offset_by_time(QueueTable *t, Queue *q, int64_t timestamp, in
             found = _offset_by_time(t, q, timestamp, physical_min, rule, store_time, ctx)
         if found < 0 and (<TableState *> t).cache.following:
             files_pass_gone((<TableState *> t).cache, &s.entries, &q.removed_below, removed)
-            if not _end_there(<TableState *> t, s, end):
+            there = _end_there(<TableState *> t, s, end)
+            if there == 0:
                 found = rmq_load(&q.min_offset)         # cut off, or the queue has begun anew: the follower looks again soon
-            elif (found == -ENOENT or found == -EIO) and tries < TRIES:
+            elif there > 0 and (found == -ENOENT or found == -EIO) and tries < TRIES:
                 tries += 1              # its file or its entry came between the two looks
                 continue
         if found >= 0 or (first == rmq_load(&s.entries.first) and removed == rmq_load(&q.removed_below)
