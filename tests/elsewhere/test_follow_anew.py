@@ -13,6 +13,7 @@ from rmq_store import MessageStore
 from rmq_store.base.io._io import ProbeIo
 from rmq_store.errors import ArgumentIllegal
 from rmq_store.status import GetStatus
+from tests.elsewhere.lives import between_lives
 from tests.soon import until
 
 SIZES = {"segment_size_bytes": 1 << 16, "consumequeue_file_size_bytes": 400, "batch_consumequeue_file_size_bytes": 460,
@@ -135,14 +136,7 @@ def test_many_lives(tmp_path: Path, seed: int) -> None:
     with MessageStore.open(root, readonly=True, follow=True, **SIZES) as reader:
         for number in range(12):
             lives = [topic for topic in writer.topics() if topic != "first"]
-            if lives and rng.random() < 0.7:
-                writer.delete_topics(*rng.sample(lives, rng.randrange(1, len(lives) + 1)))
-            if rng.random() < 0.5:
-                writer.flush()
-                writer.clean(0, pace_ms=0)
-            if rng.random() < 0.3:
-                writer.close()
-                writer = MessageStore.open(root, **SIZES)
+            writer = between_lives(rng, writer, lives, **SIZES)
             for topic in rng.sample("ABCDEFGH", rng.randrange(1, 7)):
                 if topic not in writer.batch_topics and rng.random() < 0.5:
                     with contextlib.suppress(ArgumentIllegal):          # it has, or had, plain queues since the open

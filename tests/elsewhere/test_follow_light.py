@@ -6,6 +6,7 @@ import pytest
 
 from rmq_store import MessageStore
 from rmq_store.base.io._io import ProbeIo
+from tests.elsewhere.lives import between_lives
 from tests.soon import until
 
 SIZES = {"segment_size_bytes": 1 << 16, "consumequeue_file_size_bytes": 400, "index_enabled": False, "manifest_enabled": False}
@@ -70,7 +71,7 @@ def test_many_at_rest_are_left_alone(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("seed", [*range(3), *(pytest.param(n, marks=pytest.mark.slow) for n in range(3, 40))])
 def test_many_lives(tmp_path: Path, seed: int) -> None:
-    """They are deleted, cleaned and filled again, and the writer comes again, with the options for light queues or without."""
+    """They are deleted, cleaned and filled again, and the writer comes again."""
     rng = random.Random(seed)
     root, names = tmp_path / "s", [f"{n}" for n in range(6)]
     writer = MessageStore.open(root, **SIZES, **LIGHT)
@@ -79,14 +80,7 @@ def test_many_lives(tmp_path: Path, seed: int) -> None:
     with MessageStore.open(root, readonly=True, follow=True, **SIZES) as reader:
         for life in range(1, 15):
             lives = [topic for topic in writer.topics() if topic.startswith("%LMQ%")]
-            if lives and rng.random() < 0.7:
-                writer.delete_topics(*rng.sample(lives, rng.randrange(1, len(lives) + 1)))
-            if rng.random() < 0.5:
-                writer.flush()
-                writer.clean(0, pace_ms=0)
-            if rng.random() < 0.3:
-                writer.close()
-                writer = MessageStore.open(root, **SIZES, **LIGHT)
+            writer = between_lives(rng, writer, lives, **SIZES, **LIGHT)
             for _ in range(rng.randrange(1, 4)):
                 count, size = rng.choice([1, 1, 2, 5, 30]), rng.choice([8, 8, 2000])
                 fill(writer, rng.sample(names, rng.randrange(1, 6)), life, count, size)

@@ -52,32 +52,36 @@ def cut_off(root: Path, kind: str) -> Iterator[None]:
             f.write(data)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_consumer_does_not_pass_over_what_is_cut_off(tmp_path: Path, kind: str) -> None:
-    with MessageStore.open(tmp_path / "s", **SIZES) as writer:
+@contextlib.contextmanager
+def followed(root: Path, kind: str) -> Iterator[tuple[MessageStore, MessageStore]]:
+    """A writer whose queue has 45 entries, and a reader that follows."""
+    with MessageStore.open(root, **SIZES) as writer:
         put(writer, kind, 45, b"x")
         assert writer.wait_dispatched(30)
-        with MessageStore.open(tmp_path / "s", readonly=True, follow=True, **SIZES) as reader:
-            with cut_off(tmp_path / "s", kind):
-                found = reader.get("T", 0, 12)
-                assert (found.status, found.next_offset, len(found)) == (GetStatus.OFFSET_OVERFLOW_ONE, 12, 0)
-                reader._look_on()
-                assert reader.max_offset("T", 0) <= 12
-                assert reader.offset_by_time("T", 0, 0) == 0
-            until(lambda: offsets(reader) == offsets(writer), 20_000)
-            assert reader.get("T", 0, 12).messages[0].queue_offset == 12
+        with MessageStore.open(root, readonly=True, follow=True, **SIZES) as reader:
+            yield writer, reader
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_consumer_does_not_pass_over_what_is_cut_off(tmp_path: Path, kind: str) -> None:
+    with followed(tmp_path / "s", kind) as (writer, reader):
+        with cut_off(tmp_path / "s", kind):
+            found = reader.get("T", 0, 12)
+            assert (found.status, found.next_offset, len(found)) == (GetStatus.OFFSET_OVERFLOW_ONE, 12, 0)
+            reader._look_on()
+            assert reader.max_offset("T", 0) <= 12
+            assert reader.offset_by_time("T", 0, 0) == 0
+        until(lambda: offsets(reader) == offsets(writer), 20_000)
+        assert reader.get("T", 0, 12).messages[0].queue_offset == 12
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_search_by_time_of_what_is_cut_off(tmp_path: Path, kind: str) -> None:
     """No reader has met it before."""
-    with MessageStore.open(tmp_path / "s", **SIZES) as writer:
-        put(writer, kind, 45, b"x")
-        assert writer.wait_dispatched(30)
-        with MessageStore.open(tmp_path / "s", readonly=True, follow=True, **SIZES) as reader:
-            with cut_off(tmp_path / "s", kind):
-                assert reader.offset_by_time("T", 0, 1 << 50) == 0
-            until(lambda: reader.offset_by_time("T", 0, 1 << 50) == writer.offset_by_time("T", 0, 1 << 50), 20_000)
+    with followed(tmp_path / "s", kind) as (writer, reader):
+        with cut_off(tmp_path / "s", kind):
+            assert reader.offset_by_time("T", 0, 1 << 50) == 0
+        until(lambda: reader.offset_by_time("T", 0, 1 << 50) == writer.offset_by_time("T", 0, 1 << 50), 20_000)
 
 
 @pytest.mark.parametrize("kind", KINDS)
