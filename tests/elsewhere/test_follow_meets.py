@@ -154,8 +154,26 @@ def test_damage_does_not_keep_min_offset_back(tmp_path: Path) -> None:
             until(lambda: offsets(reader) == offsets(writer), 20_000)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_damaged_entry_in_the_middle_is_passed_over(tmp_path: Path, kind: str) -> None:
+    """The last one is there: no recovery has cut it off, and none will bring it back."""
+    size, unit = (20, 12) if kind == "plain" else (46, 5)
+    with followed(tmp_path / "s", kind) as (_, reader):
+        file = sorted((tmp_path / "s" / KINDS[kind] / "T" / "0").iterdir())[0]
+        with open(file, "r+b") as f:
+            f.seek(unit * size)
+            f.write(bytes(size))
+        at, found = 0, []
+        while at < reader.max_offset("T", 0):
+            result = reader.get("T", 0, at)
+            assert result.next_offset > at
+            found, at = found + [m.queue_offset for m in result], result.next_offset
+        lost = {12} if kind == "plain" else {10, 11}
+        assert found == [n for n in range(reader.max_offset("T", 0)) if n not in lost]
+
+
 def test_entries_where_the_queue_begins_now_are_brought_back(tmp_path: Path) -> None:
-    """A recovery of the writer zeroes the end of one file before it removes later ones: their entries are still there."""
+    """Entries are gone, while later ones are still there: as the recovery of another writer may do it."""
     root = tmp_path / "s"
     with MessageStore.open(root, **SIZES) as writer:
         put(writer, "plain", 129, bytes(3000))

@@ -17,7 +17,8 @@ from rmq_store.queues.consumequeue._state cimport BATCH_DROP, BATCH_OPEN, QueueS
 from rmq_store.queues.consumequeue._structs cimport Queue, QueueTable
 from rmq_store.queues.consumequeue._table cimport table_batched
 from rmq_store.queues.consumequeue._units cimport (BLOCK_UNITS, BY_BASE, BY_END, BY_PHYSICAL, BY_TIME, units_first,
-                                                   units_fitting, units_one, units_valid_before, units_within)
+                                                   units_fitting, units_last_there, units_one,
+                                                   units_valid_before, units_within)
 
 cdef enum:
     BLOCKS_BEHIND = 16
@@ -52,23 +53,20 @@ cdef void queues_batch(QueueTable *table, int64_t physical, int64_t base, int32_
 
 # ---- reading
 
-cdef int64_t _there(TableState *t, QueueState *s, int64_t from_offset, int64_t at, const unsigned char *units,
+cdef int64_t _there(TableState *t, UnitFiles *f, int64_t from_offset, int64_t at, const unsigned char *units,
                     int64_t n) noexcept nogil:
-    # Following: how many of the n units are there that were read from place `at` on, for a queue offset that was shown. Where
-    # its own is not, -EAGAIN: a recovery of the writer has cut it off, and will bring it back: the follower goes back there.
-    # No unit may have it: then the one before is there, and ends in front of it.
+    # Following: how many of the n units that were read from place `at` on are there; 0 too where they do not say what is at
+    # this queue offset. No unit may have it: then the one before is there, and ends in front of it.
     cdef unsigned char[BATCH_UNIT_SIZE] before
     cdef int64_t i = 0
     while i < n and batch_valid(units + i * BATCH_UNIT_SIZE):
         i += 1
     if i > 0 and batch_base(units) + batch_count(units) > from_offset:
-        if batch_base(units) <= from_offset or at <= rmq_load(&s.entries.first):
+        if batch_base(units) <= from_offset or at <= rmq_load(&f.first):
             return i
-        if units_one(t, &s.entries, before, at - BATCH_UNIT_SIZE) >= 0 and batch_valid(before):
+        if units_one(t, f, before, at - BATCH_UNIT_SIZE) >= 0 and batch_valid(before):
             return i
-    rmq_publish(&s.vanished, from_offset + 1)
-    rmq_publish32(&t.vanished, 1)
-    return -EAGAIN
+    return 0
 
 
 cdef int64_t _around(TableState *t, UnitFiles *f, int64_t first, int64_t end, int64_t at, int64_t from_offset, int64_t limit,
@@ -94,12 +92,34 @@ cdef int64_t _around(TableState *t, UnitFiles *f, int64_t first, int64_t end, in
     return 0
 
 
+cdef int64_t _look(TableState *t, UnitFiles *f, int64_t first, int64_t end, int64_t from_offset, int64_t limit,
+                   unsigned char *out, int64_t count, bint mend, bint all_there) noexcept nogil:
+    # all_there: units may be missing, not damaged; -EAGAIN where those are that say what is at from_offset.
+    cdef int64_t at = units_first(t, f, first, end, BY_BASE, from_offset + 1) if first < end else end
+    cdef int64_t got = 0, n = 0
+    if at < 0:
+        return at
+    if at < end:
+        got = files_read(t.cache, f, out, min(count * BATCH_UNIT_SIZE, end - at), at)
+    if got < 0:
+        return got
+    if all_there:
+        got = _there(t, f, from_offset, at, out, got // BATCH_UNIT_SIZE) * BATCH_UNIT_SIZE
+        if got == 0:
+            return -EAGAIN
+    if got >= BATCH_UNIT_SIZE and units_within(out, limit) and batch_base(out) <= from_offset:
+        n = units_fitting(out, got // BATCH_UNIT_SIZE, from_offset, limit, mend)
+    return n if n > 0 else _around(t, f, first, end, at, from_offset, limit, out, count, mend)
+
+
 cdef int64_t queue_read_batches(QueueTable *table, Queue *q, int64_t from_offset, unsigned char *out, int64_t count,
                                 bint mend) noexcept nogil:
     cdef TableState *t = <TableState *> table
     cdef QueueState *s = state_of(q)
     cdef UnitFiles *f = &s.entries
-    cdef int64_t end, first, removed, at, got, limit, n
+    cdef int64_t end, first, removed, got
+    cdef bint following = t.cache.following, damaged = False
+    cdef int there
     if from_offset < 0 or count <= 0 or not s.batched:      # meanwhile it became a queue of the other kind
         return 0
     while True:
@@ -108,36 +128,27 @@ cdef int64_t queue_read_batches(QueueTable *table, Queue *q, int64_t from_offset
             return 0
         end = rmq_load(&s.batch_end)
         first = rmq_load(&f.first)
-        limit = rmq_load(&q.max_offset)
-        at = units_first(t, f, first, end, BY_BASE, from_offset + 1) if first < end else end
-        got = at
-        if at >= 0:
-            got = 0
-            if at < end:
-                got = files_read(t.cache, f, out, min(count * BATCH_UNIT_SIZE, end - at), at)
-            if t.cache.following and got >= 0:
-                n = _there(t, s, from_offset, at, out, got // BATCH_UNIT_SIZE)
-                if n < 0:
-                    if first == rmq_load(&f.first) and removed == rmq_load(&q.removed_below):
-                        return n
-                    continue
-                got = n * BATCH_UNIT_SIZE
-            n = 0
-            if got >= BATCH_UNIT_SIZE and units_within(out, limit) and batch_base(out) <= from_offset:
-                n = units_fitting(out, got // BATCH_UNIT_SIZE, from_offset, limit, mend)
-            if got >= 0:
-                got = n if n > 0 else _around(t, f, first, end, at, from_offset, limit, out, count, mend)
+        got = _look(t, f, first, end, from_offset, rmq_load(&q.max_offset), out, count, mend, following and not damaged)
         if got > 0:
             return got
-        if got == -ENOENT and t.cache.following:
+        if got == -ENOENT and following:
             files_pass_gone(t.cache, f, &q.removed_below, removed)
-        if first == rmq_load(&f.first) and removed == rmq_load(&q.removed_below):
-            if got == -ENOENT and t.cache.following:
-                return _there(t, s, from_offset, first, out, 0)     # cut off, or the queue has begun anew
-            if got == -ENOENT and rmq_load(&q.max_offset) <= from_offset:
-                return 0            # truncated or destroyed meanwhile
-            return got if got < 0 else 0
-        # deleted with the log that it led to, while it was searched: from the first that is left; or the queue begins anew
+        if first != rmq_load(&f.first) or removed != rmq_load(&q.removed_below):
+            damaged = False         # deleted with the log that it led to, while it was searched: from the first that is left;
+            continue                # or the queue begins anew
+        if following and not damaged and (got == -EAGAIN or got == -ENOENT):
+            there = units_last_there(t, s, end)
+            if there == 0:          # cut off, or the queue has begun anew: the follower goes back there
+                rmq_publish(&s.vanished, from_offset + 1)
+                rmq_publish32(&t.vanished, 1)
+                return -EAGAIN
+            if there < 0:
+                return there
+            damaged = True          # if it is not there once more: else it came between the two looks
+            continue
+        if got == -ENOENT and rmq_load(&q.max_offset) <= from_offset:
+            return 0                # truncated or destroyed meanwhile
+        return got if got < 0 else 0
 
 
 cdef int64_t batches_read(TableState *t, Queue *q, QueueState *s, int64_t from_offset, unsigned char *out,

@@ -26,6 +26,7 @@ cdef extern from "rmq_queue_dirs.h" nogil:
 
 cdef enum:
     SCAN_SIZE = 65536
+    PAGE_SIZE = 4096
 
 
 cdef int files_init(UnitFiles *f, const char *base, const char *topic, int topic_size, int queue_id,
@@ -331,18 +332,19 @@ cdef int64_t _data_end(FileCache *c, int fd, int64_t position, int64_t size, uns
 
 cdef int _zero_tail(FileCache *c, int fd, int64_t position, int64_t size) noexcept nogil:
     # Zeroes [position, size) as far as anything but zeros is there: a clean file is not touched, nor is its modification time.
+    # From the end on, page by page: a reader elsewhere takes zeros for damage while the last unit is there.
     cdef unsigned char *buffer = <unsigned char *> malloc(SCAN_SIZE)
-    cdef int64_t to, n
+    cdef int64_t to, at
     cdef int rc = 0
     if buffer == NULL:
         return -ENOMEM
     to = _data_end(c, fd, position, size, buffer)
     if to > position:
-        memset(buffer, 0, SCAN_SIZE)
-        while position < to and rc >= 0:
-            n = to - position if to - position < SCAN_SIZE else SCAN_SIZE
-            rc = rmq_pwrite_all(c.io, fd, buffer, n, position)
-            position += n
+        memset(buffer, 0, PAGE_SIZE)
+        while to > position and rc >= 0:
+            at = max(position, (to - 1) // PAGE_SIZE * PAGE_SIZE)
+            rc = rmq_pwrite_all(c.io, fd, buffer, to - at, at)
+            to = at
         if rc >= 0:
             rc = c.io.fdatasync(c.io.ctx, fd)
     elif to < 0:
@@ -371,12 +373,7 @@ cdef int files_cut(FileCache *c, UnitFiles *f, int64_t end, bint zero, bint keep
         return -EROFS
     if end == f.first and keep_first:
         keep = f.first + f.file_size
-    if zero and keep > f.first and end < keep:
-        i = descriptor_acquire(c, f, keep - f.file_size)
-        if i < 0:
-            return i
-        rc = _zero_tail(c, c.slots[i].fd, end - (keep - f.file_size), f.file_size)
-        descriptor_release(c, i)
+    # The last file first, and all files before the zeros: a reader elsewhere asks whether the last unit is there.
     while rc >= 0 and f.end > keep and f.end > f.first:
         rc = _unlink(c, f, f.end - f.file_size)
         if rc >= 0:
@@ -384,6 +381,12 @@ cdef int files_cut(FileCache *c, UnitFiles *f, int64_t end, bint zero, bint keep
             dropped = True
     if rc >= 0 and dropped:
         rc = c.io.sync_dir(c.io.ctx, f.dir)
+    if rc >= 0 and zero and keep > f.first and end < keep:
+        i = descriptor_acquire(c, f, keep - f.file_size)
+        if i < 0:
+            return i
+        rc = _zero_tail(c, c.slots[i].fd, end - (keep - f.file_size), f.file_size)
+        descriptor_release(c, i)
     if rc >= 0:
         f.used = 0
         rmq_publish(&f.written, end)

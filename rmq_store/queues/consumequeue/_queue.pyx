@@ -15,7 +15,7 @@ from rmq_store.codec._layout cimport RECORD_FIXED_SIZE, UNIT_SIZE
 from rmq_store.codec._unit cimport unit_bytes
 from rmq_store.queues.consumequeue._batches cimport (batches_back, batches_drop, batches_find, batches_min, batches_read,
                                                      batches_truncate)
-from rmq_store.queues.consumequeue._descriptors cimport UnitFiles, descriptor_forget
+from rmq_store.queues.consumequeue._descriptors cimport UnitFiles
 from rmq_store.queues.consumequeue._entries cimport (entries_decide, entries_have_place, entries_note_unsynced, entries_publish,
                                                      entries_put)
 from rmq_store.queues.consumequeue._ext cimport ExtWindow, ext_look, ext_read
@@ -29,6 +29,7 @@ from rmq_store.queues.consumequeue._state cimport (FILLING_ALL, FILLING_BACK, FI
                                                    links_of, marks_of, state_of)
 from rmq_store.queues.consumequeue._syncing cimport entries_sync
 from rmq_store.queues.consumequeue._table cimport table_at, table_done, table_find, table_init, table_of_topic
+from rmq_store.queues.consumequeue._units cimport units_last_there
 
 cdef struct QueueFiles:
     QueueState state
@@ -342,27 +343,14 @@ cdef int queues_sync(QueueTable *t, int64_t pages_min) noexcept nogil:
 
 # ---- reading
 
-cdef bint _there(QueueTable *t, QueueState *s, int64_t index) noexcept nogil:
-    # Under its name: the file that is open may have been deleted.
-    cdef unsigned char[UNIT_SIZE] u
-    cdef UnitFiles *f = &s.entries
-    descriptor_forget(t.state.cache, f, index * UNIT_SIZE - index * UNIT_SIZE % f.file_size)
-    return (files_read(t.state.cache, f, u, UNIT_SIZE, index * UNIT_SIZE) == UNIT_SIZE
-            and unit_bytes(u) != 0)
-
-
-cdef int64_t _not_vanished(QueueTable *t, QueueState *s, int64_t from_offset, const unsigned char *units, int64_t n,
-                           int64_t end) noexcept nogil:
-    # How many of the units that were read are there, n -1: no file. Where the queue's last one is gone, too, a recovery of
-    # the writer has cut them off, and will bring them back: the follower goes back there. Else they are damaged, or deleted.
-    cdef int64_t i = 0
-    while i < n and unit_bytes(units + i * UNIT_SIZE) != 0:
-        i += 1
-    if i == n or _there(t, s, end - 1):
-        return n
-    rmq_publish(&s.vanished, from_offset + i + 1)
-    rmq_publish32(&t.state.vanished, 1)
-    return i
+cdef int64_t _cut_off(QueueTable *t, QueueState *s, int64_t from_offset, int64_t end) noexcept nogil:
+    # Following: 1 where a recovery of the writer has cut this entry off (units_last_there), which the follower is told: it goes
+    # back there. 0: else it is damaged, or deleted; -errno.
+    cdef int there = units_last_there(&t.state, s, end * UNIT_SIZE)
+    if there == 0:
+        rmq_publish(&s.vanished, from_offset + 1)
+        rmq_publish32(&t.state.vanished, 1)
+    return there if there < 0 else there == 0
 
 
 cdef int64_t queue_read(QueueTable *t, Queue *q, int64_t from_offset, unsigned char *out, int64_t count) noexcept nogil:
@@ -388,7 +376,8 @@ cdef int64_t queue_read(QueueTable *t, Queue *q, int64_t from_offset, unsigned c
 cdef int64_t _read(QueueTable *t, Queue *q, QueueState *s, int64_t from_offset, int64_t removed, unsigned char *out,
                    int64_t count) noexcept nogil:
     cdef int64_t end = rmq_load(&q.max_offset)
-    cdef int64_t got, first
+    cdef int64_t got, first, n, cut_off
+    cdef bint again = False
     if s.batched:
         return batches_read(&t.state, q, s, from_offset, out, count)
     if count > end - from_offset:
@@ -397,13 +386,19 @@ cdef int64_t _read(QueueTable *t, Queue *q, QueueState *s, int64_t from_offset, 
         return 0
     got = files_read(t.state.cache, &s.entries, out, count * UNIT_SIZE, from_offset * UNIT_SIZE)
     while t.state.cache.following and (got >= UNIT_SIZE or got == -ENOENT):
-        first = _not_vanished(t, s, from_offset, out, got // UNIT_SIZE if got > 0 else -1, end)
-        if first >= 0:
-            return first
+        n = 0
+        while n < got // UNIT_SIZE and unit_bytes(out + n * UNIT_SIZE) != 0:
+            n += 1
+        if got > 0 and (again or n == got // UNIT_SIZE):
+            break
+        cut_off = _cut_off(t, s, from_offset + n, end)
+        if cut_off != 0:
+            return cut_off if cut_off < 0 else n
+        # What is not there once more, after the last one was, is damage. Else it has come between the two looks.
+        again = True
         files_pass_gone(t.state.cache, &s.entries, &q.removed_below, removed)
         got = 0
         if files_there(t.state.cache, &s.entries, from_offset * UNIT_SIZE - from_offset * UNIT_SIZE % t.state.file_size) == 1:
-            # It begins anew, and its file came between the two looks.
             got = files_read(t.state.cache, &s.entries, out, count * UNIT_SIZE, from_offset * UNIT_SIZE)
     if got < UNIT_SIZE:
         if got == -ENOENT and rmq_load(&q.max_offset) <= from_offset:

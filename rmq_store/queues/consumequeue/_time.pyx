@@ -2,15 +2,15 @@
 from libc.stdint cimport int32_t, int64_t
 
 from rmq_store.base.io._sync cimport EIO, ENOENT, ENOMEM, rmq_load
-from rmq_store.codec._inner cimport BATCH_UNIT_SIZE, batch_valid
 from rmq_store.codec._layout cimport UNIT_SIZE
 from rmq_store.codec._unit cimport unit_bytes, unit_physical
 from rmq_store.queues.consumequeue._batches cimport batches_by_time
-from rmq_store.queues.consumequeue._files cimport files_pass_gone, files_read, files_there
+from rmq_store.queues.consumequeue._files cimport files_pass_gone
 from rmq_store.queues.consumequeue._owner cimport QueueTableOwner
 from rmq_store.queues.consumequeue._queue cimport Queue, QueueTable, queue_file_at, queue_file_count, queue_read
 from rmq_store.queues.consumequeue._rest cimport state_hold, state_let
 from rmq_store.queues.consumequeue._state cimport QueueState, TableState
+from rmq_store.queues.consumequeue._units cimport units_last_there
 
 cdef enum:
     BLOCK_UNITS = 64
@@ -176,19 +176,6 @@ cdef int64_t _bound(Search *x, int64_t timestamp, int64_t physical_min, TimeRule
     return left if left >= 0 else _before(span.start)
 
 
-cdef int _end_there(TableState *t, QueueState *s, int64_t max_offset) noexcept nogil:
-    # Following: whether its last unit is there, in a file of that name: 1, 0 or -errno.
-    cdef unsigned char[BATCH_UNIT_SIZE] u
-    cdef int64_t size = BATCH_UNIT_SIZE if s.batched else UNIT_SIZE
-    cdef int64_t at = (rmq_load(&s.batch_end) if s.batched else max_offset * UNIT_SIZE) - size
-    cdef int64_t got = files_there(t.cache, &s.entries, at - at % s.entries.file_size) if at >= 0 else 0
-    if got > 0:
-        got = files_read(t.cache, &s.entries, u, size, at)
-    if got < size:
-        return <int> got if got < 0 and got != -ENOENT else 0
-    return batch_valid(u) if s.batched else unit_bytes(u) != 0
-
-
 cdef int64_t queue_offset_by_time(QueueTable *t, Queue *q, int64_t timestamp, int64_t physical_min, TimeRule rule,
                                   StoreTime store_time, void *ctx) noexcept nogil:
     # A file that is deleted under the search is no error: the queue begins later now, or anew, and is searched again.
@@ -206,7 +193,7 @@ cdef int64_t queue_offset_by_time(QueueTable *t, Queue *q, int64_t timestamp, in
             found = _offset_by_time(t, q, timestamp, physical_min, rule, store_time, ctx)
         if found < 0 and (<TableState *> t).cache.following:
             files_pass_gone((<TableState *> t).cache, &s.entries, &q.removed_below, removed)
-            there = _end_there(<TableState *> t, s, end)
+            there = units_last_there(<TableState *> t, s, rmq_load(&s.batch_end) if s.batched else end * UNIT_SIZE)
             if there == 0:
                 found = rmq_load(&q.min_offset)         # cut off, or the queue has begun anew: the follower looks again soon
             elif there > 0 and (found == -ENOENT or found == -EIO) and tries < TRIES:

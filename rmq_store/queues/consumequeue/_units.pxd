@@ -1,8 +1,9 @@
-# Searching the units of a batch queue. Places are byte offsets in the row of its files; results may be -errno. Any thread.
+# Looking at the units of a queue, above all of a batch queue. Places are byte offsets in the row of its files; results may be
+# -errno. Any thread.
 from libc.stdint cimport int64_t
 
 from rmq_store.queues.consumequeue._descriptors cimport UnitFiles
-from rmq_store.queues.consumequeue._state cimport TableState
+from rmq_store.queues.consumequeue._state cimport QueueState, TableState
 
 cdef enum:
     BLOCK_UNITS = 88
@@ -25,3 +26,8 @@ cdef bint units_within(const unsigned char *u, int64_t limit) noexcept nogil
 # Leaves of these units those that lead on from queue offset `at`. mend: also those that only lie about how many messages they
 # have; these end where the next one begins, and the caller asks the record. How many.
 cdef int64_t units_fitting(unsigned char *units, int64_t n, int64_t at, int64_t limit, bint mend) noexcept nogil
+
+# Following, of a queue of either kind: whether the unit that ends at place `end` is there, in a file of that name: 1, 0 or
+# -errno. Where a unit and the queue's last one are gone, a recovery of the writer has cut them off, and brings them back, or
+# the queue begins anew. A unit that is gone while the last one is there is damaged.
+cdef int units_last_there(TableState *t, QueueState *s, int64_t end) noexcept nogil

@@ -1,4 +1,4 @@
-"""Units of a batch queue, searched by queue offset, log offset or time. Contract in _units.pxd.
+"""Units of a queue, above all of a batch queue: searched by queue offset, log offset or time. Contract in _units.pxd.
 
 What ascends in a queue is the log offset, and with it the queue offset and the store time; so every search is a bisection over
 units that are read one by one, and the last steps of it over a block.
@@ -6,13 +6,15 @@ units that are read one by one, and the last steps of it over a block.
 from libc.stdint cimport INT16_MAX, int16_t, int64_t
 from libc.string cimport memcpy
 
-from rmq_store.base.io._sync cimport EIO
+from rmq_store.base.io._sync cimport EIO, ENOENT
 from rmq_store.codec._inner cimport (BATCH_AT_COUNT, BATCH_UNIT_SIZE, batch_base, batch_bytes, batch_count,
                                      batch_physical, batch_time, batch_valid)
+from rmq_store.codec._layout cimport UNIT_SIZE
 from rmq_store.codec._record cimport rmq_put16
+from rmq_store.codec._unit cimport unit_bytes
 from rmq_store.queues.consumequeue._descriptors cimport UnitFiles
-from rmq_store.queues.consumequeue._files cimport files_read
-from rmq_store.queues.consumequeue._state cimport TableState
+from rmq_store.queues.consumequeue._files cimport files_read, files_there
+from rmq_store.queues.consumequeue._state cimport QueueState, TableState
 
 
 cdef inline int64_t _key(const unsigned char *u, Key key) noexcept nogil:
@@ -102,3 +104,15 @@ cdef int64_t units_fitting(unsigned char *units, int64_t n, int64_t at, int64_t 
             memcpy(units + kept * BATCH_UNIT_SIZE, u, BATCH_UNIT_SIZE)
         kept += 1
     return kept
+
+
+cdef int units_last_there(TableState *t, QueueState *s, int64_t end) noexcept nogil:
+    cdef unsigned char[BATCH_UNIT_SIZE] u
+    cdef int64_t size = BATCH_UNIT_SIZE if s.batched else UNIT_SIZE
+    cdef int64_t at = end - size
+    cdef int64_t got = files_there(t.cache, &s.entries, at - at % s.entries.file_size) if at >= 0 else 0
+    if got > 0:
+        got = files_read(t.cache, &s.entries, u, size, at)
+    if got < size:
+        return <int> got if got < 0 and got != -ENOENT else 0
+    return batch_valid(u) if s.batched else unit_bytes(u) != 0
