@@ -1,7 +1,8 @@
 """A read-only store that follows another process's writing: what is looked at once a second, by the control thread.
 
 The native thread (dispatch/_follow.pyx) reads on in log and queues. This one sees that the writer has deleted files of the log,
-lets them go, so that their space comes back, and takes in new index files. It also sees that the store was replaced, or its log
+lets them go, so that their space comes back, and takes in new index files. Where the native thread has not come to records that
+are deleted by now, this one tells it which queues have a directory. It also sees that the store was replaced, or its log
 cut: then this reader would show the old one, and wait for what never comes.
 """
 import os
@@ -10,6 +11,7 @@ import threading
 from rmq_store.errors import StoreRefusesToLoad
 from rmq_store.log.recovery.places import Places, numbered
 from rmq_store.opened.serving import StoreServes
+from rmq_store.queues.consumequeue.loader import queue_dirs
 
 __all__ = ["LOOK_MS", "look_at_files"]
 
@@ -28,7 +30,10 @@ def look_at_files(store: StoreServes, stop: threading.Event) -> None:
         _refuse_other(store, known, places, [int(os.path.basename(path)) for path, _ in log])
         starts = [int(os.path.basename(path)) for path, length in log if length == store.options.segment_size_bytes]
         index = [int(os.path.basename(path)) for path, _ in numbered(places.index, 17)]
-        store._follow_files(min(starts, default=-1), index)
+        if store._follow_files(min(starts, default=-1), index):
+            store._follow_queues((topic, queue_id, batched) for directory, batched in (
+                (places.consumequeue, False), (places.batchconsumequeue, True))
+                for topic, queue_id, _ in queue_dirs(os.fsencode(directory)))
     except (OSError, StoreRefusesToLoad) as problem:
         store._set_problem(problem)
         raise

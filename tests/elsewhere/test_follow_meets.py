@@ -2,6 +2,8 @@
 import contextlib
 import errno
 import os
+import random
+import struct
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -333,3 +335,50 @@ def test_a_search_by_time_says_what_it_cannot_read(tmp_path: Path) -> None:
         with pytest.raises(OSError) as problem:
             reader.offset_by_time("T", 0, 1 << 50)
         assert problem.value.errno == errno.EIO
+
+
+def test_a_queue_id_that_no_queue_has(tmp_path: Path) -> None:
+    """A record that is half written, or rotten, may say any."""
+    root = tmp_path / "s"
+    log = root / "commitlog" / f"{0:020d}"
+    with MessageStore.open(root, **SIZES) as writer, MessageStore.open(root, readonly=True, follow=True, **SIZES) as reader:
+        put(writer, "plain", 1, b"x")
+        until(lambda: reader.max_offset("T", 0) == 1, 20_000)
+        with open(log, "r+b") as f:
+            record = f.read(writer.max_log_offset)
+            at = len(record)
+            for n in range(64):
+                made = bytearray(record)
+                made[12:16] = struct.pack(">i", (1 << 31) - 1 - n)
+                made[28:36] = struct.pack(">q", at)
+                f.seek(at)
+                at += f.write(made)
+        for _ in range(3):
+            reader._look_on()
+        assert reader.topics() == ["T"]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_records_whose_fields_say_anything(tmp_path: Path, seed: int) -> None:
+    """Their place and their size are right, so that a follower walks over them. None has an entry."""
+    rng, root = random.Random(seed), tmp_path / "s"
+    with MessageStore.open(root, enable_lmq=True, enable_multi_dispatch=True, **SIZES) as writer, \
+            MessageStore.open(root, readonly=True, follow=True, **SIZES) as reader:
+        writer.put("T", b"x", properties={"INNER_MULTI_DISPATCH": "%LMQ%a,%LMQ%b", "k": "v" * 40})
+        until(lambda: reader.max_offset("T", 0) == 1, 20_000)
+        shown = sorted(reader.topics())
+        with open(root / "commitlog" / f"{0:020d}", "r+b") as f:
+            record = f.read(writer.max_log_offset)
+            for at in range(len(record), 60_000, len(record)):
+                made = bytearray(record)
+                for _ in range(rng.randrange(1, 6)):
+                    size, near = rng.choice([1, 2, 4, 8]), rng.randrange(64)
+                    field = rng.choice([-1, 0, near, (1 << (8 * size - 1)) - 1 - near, (-1 << (8 * size - 1)) + near])
+                    begin = rng.choice([*range(8, 88, 4), rng.randrange(8, len(made) - size)])
+                    made[begin:begin + size] = field.to_bytes(size, "big", signed=True)
+                made[28:36] = struct.pack(">q", at)
+                f.seek(at)
+                f.write(made)
+        for _ in range(3):
+            reader._look_on()
+        assert sorted(reader.topics()) == shown and reader.max_offset("T", 0) == 1

@@ -2,13 +2,13 @@
 thread does not look at, which following.py has looked at once a second."""
 import os
 
-from libc.stdint cimport int64_t
+from libc.stdint cimport int32_t, int64_t
 
 from rmq_store.access.waiting._wait cimport StoreWait
 from rmq_store.base.io._sync cimport EEXIST, EINVAL, ENOENT, rmq_load32
 from rmq_store.log.dispatch._dispatch cimport dispatcher_stop
-from rmq_store.log.dispatch._follow cimport (follower_begins, follower_let_go_ahead, follower_look, follower_new,
-                                             follower_start)
+from rmq_store.log.dispatch._follow cimport (follower_begins, follower_let_go_ahead, follower_look, follower_meets,
+                                             follower_new, follower_start)
 from rmq_store.queues.consumequeue._queue cimport queues_follow
 from rmq_store.queues.index._index cimport index_add_file, index_drop_before, index_file_count, index_file_name, index_let_go
 
@@ -53,8 +53,10 @@ cdef class StoreFollow(StoreWait):
 
     def _follow_files(self, int64_t begins, index_names):
         """What the thread does not look at: the log begins at `begins` now, and there are index files of these names,
-        ascending. Raises OSError: also what the thread has met."""
+        ascending. Raises OSError: also what the thread has met. Returns whether records were deleted that the thread has not
+        walked over: then _follow_queues is due."""
         cdef int64_t i, name
+        cdef bint unseen = False
         cdef int rc = 0
         known = set(index_names)
         self._enter()
@@ -62,6 +64,7 @@ cdef class StoreFollow(StoreWait):
         with nogil:
             if begins >= 0:
                 rc = follower_begins(self.follower, begins)
+                unseen = rc > 0
             if begins > 0 and self.index != NULL and rc >= 0:
                 rc = index_drop_before(self.index, begins)
         if self.index != NULL and rc >= 0:
@@ -79,6 +82,25 @@ cdef class StoreFollow(StoreWait):
             rc = -rmq_load32(&self.follower.error)
         self.calls -= 1
         self._checked(rc)
+        return unseen
+
+    def _follow_queues(self, queues):
+        """What has a directory after records were deleted unseen: (topic: bytes, queue id, whether of batches) each. Raises
+        OSError. Only the thread that calls _follow_files."""
+        cdef const char *topic
+        cdef int32_t size, queue_id
+        cdef bint inner
+        cdef int rc
+        for name, queue_id, inner in queues:
+            topic, size = name, len(name)
+            self._enter()
+            self.calls += 1
+            with nogil:
+                rc = follower_meets(self.follower, topic, size, queue_id, inner)
+            self.calls -= 1
+            self._checked(rc)
+        self._enter()
+        self.follower.cleaned = 0
 
     def _stop_following(self):
         if self.follower != NULL:

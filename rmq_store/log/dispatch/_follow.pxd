@@ -21,7 +21,7 @@ cdef struct Follower:
     int64_t due                 # bytes that a walk from the beginning may cost by now
     bint cut                    # the last one had not come to the end
     int looks
-    bint min_due                # under round_lock: a queue's first entry could not be told
+    int64_t cleaned             # under round_lock: records before that were deleted unseen: who has a queue is due; 0: none
     int error                   # atomic: errno of the last look, 0 none
     Missing[MISSING] missing    # queues that are not there, of one look
 
@@ -36,5 +36,8 @@ cdef int follower_start(Follower *f) noexcept nogil         # dispatcher_stop en
 # begins with what no entry vouches for yet, and looks into every queue that expects entries. Any thread.
 cdef int follower_look(Follower *f, bint whole) noexcept nogil
 # The log begins at `start` now, as its files say: what lies before is let go, and where all that was known is gone reading goes
-# on there. The queues begin there, too; what cannot be told now is due in the next call. 0 or -errno. Any thread.
+# on there. The queues begin there, too; what cannot be told now is due in the next call. 0; 1: records were deleted that nobody
+# has walked over: every queue that has a directory is to be said (follower_meets), and `cleaned` to be set to 0. -errno. One
+# thread: that one.
 cdef int follower_begins(Follower *f, int64_t start) noexcept nogil
+cdef int follower_meets(Follower *f, const char *topic, int32_t topic_size, int32_t queue_id, bint inner) noexcept nogil

@@ -9,12 +9,12 @@ topic that was deleted, is walked over again now and then.
 No other process can wake this one (a mapped file tells nobody that it is written), so the thread looks: 2,000 times a second
 while messages come or somebody waits for one, seldom when nothing happens. A look at a log that stands still is one load.
 """
-from libc.stdint cimport INT64_MAX, int32_t, int64_t
+from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint32_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memset
 
 from rmq_store.base.io._io cimport rmq_pread_all
-from rmq_store.base.io._sync cimport (EAGAIN, EINVAL, EIO, ENOENT, rmq_event_ticket, rmq_event_wait, rmq_event_wake, rmq_load,
+from rmq_store.base.io._sync cimport (EINVAL, EIO, ENOENT, rmq_event_ticket, rmq_event_wait, rmq_event_wake, rmq_load,
                                       rmq_load32, rmq_mutex_lock, rmq_mutex_unlock, rmq_publish, rmq_publish32,
                                       rmq_thread_start)
 from rmq_store.base.segment._file cimport (LogFile, log_file_lost, log_file_release, row_count, row_end, row_find, row_open,
@@ -27,9 +27,10 @@ from rmq_store.codec._record cimport (RECORD_BLANK, RECORD_OK, PropertyView, Rec
                                       record_in_place, record_of_queue, record_parse, record_prefetch_next, topic_fits)
 from rmq_store.log.commitlog._log cimport Log
 from rmq_store.log.dispatch._dispatch cimport Dispatcher
-from rmq_store.queues.consumequeue._begins cimport LED
-from rmq_store.queues.consumequeue._follow cimport queue_expect, queue_follow_min, queues_read_on, queues_show
-from rmq_store.queues.consumequeue._queue cimport Queue, queues_at, queues_count
+from rmq_store.queues.consumequeue._begins cimport LEADS_ON, LED
+from rmq_store.queues.consumequeue._follow cimport (queue_expect, queue_was_cleaned, queues_follow_min, queues_read_on,
+                                                    queues_show, queues_were_cleaned)
+from rmq_store.queues.consumequeue._queue cimport Queue
 
 cdef enum:
     RECORDS_MAX = 8192          # in one look
@@ -139,7 +140,7 @@ cdef int _leads(void *dispatcher, const Queue *q, int64_t index, int64_t physica
     if found and v.store_timestamp > d.put_timestamp:
         d.put_timestamp = v.store_timestamp
     log_file_release(f)
-    return error if error < 0 else found
+    return error if error < 0 else LEADS_ON if found and v.queue_offset > index else found
 
 
 cdef int _expect_in(Follower *f, const char *topic, int32_t size, int32_t queue_id, int64_t index, const RecordView *v,
@@ -149,7 +150,7 @@ cdef int _expect_in(Follower *f, const char *topic, int32_t size, int32_t queue_
     cdef int rc
     if not topic_fits(topic, size) or queue_id < 0 or not 0 <= index < INT64_MAX // BATCH_UNIT_SIZE:
         return 0
-    m = &f.missing[(<unsigned char> topic[size - 1] * 7 + size + queue_id) % MISSING]
+    m = &f.missing[(<uint32_t> queue_id + <unsigned char> topic[size - 1] * 7u + <uint32_t> size) % MISSING]
     if (not whole and m.topic != NULL and m.queue_id == queue_id and m.topic_size == size
             and memcmp(m.topic, topic, size) == 0):
         return 0
@@ -269,29 +270,34 @@ cdef int follower_look(Follower *f, bint whole) noexcept nogil:
 
 cdef int follower_begins(Follower *f, int64_t start) noexcept nogil:
     cdef Log *log = f.d.log
-    cdef int64_t low, i
-    cdef int rc, error = 0
+    cdef int64_t low, dispatched
+    cdef int rc
     rmq_mutex_lock(&f.d.round_lock)
     low = row_start(log.row)
-    if start > (low if low >= 0 else log.dispatched):
-        f.min_due = True
     while row_count(log.row) > 0 and row_start(log.row) < start:
         log_file_release(row_shift(log.row))
-    if log.dispatched < start:
+    dispatched = log.dispatched
+    if dispatched < start:
         rmq_publish(&log.wrote, start)
         rmq_publish(&log.committed, start)
         rmq_publish(&log.flushed, start)
         rmq_publish(&log.dispatched, start)
-    if f.min_due:
-        f.min_due = False
-        for i in range(queues_count(f.d.queues)):
-            rc = queue_follow_min(f.d.queues, queues_at(f.d.queues, i), start)
-            if rc < 0:
-                f.min_due = True
-            if rc < 0 and rc != -EAGAIN:
-                error = rc
+    if f.settled < start:
+        f.settled = f.cleaned = start
+        queues_were_cleaned(f.d.queues, start)
+    rc = queues_follow_min(f.d.queues, start, start > (low if low >= 0 else dispatched))
+    if rc == 0 and f.cleaned > 0:
+        rc = 1
     rmq_mutex_unlock(&f.d.round_lock)
-    return error
+    return rc
+
+
+cdef int follower_meets(Follower *f, const char *topic, int32_t topic_size, int32_t queue_id, bint inner) noexcept nogil:
+    cdef int rc
+    rmq_mutex_lock(&f.d.round_lock)
+    rc = queue_was_cleaned(f.d.queues, topic, topic_size, queue_id, inner, f.cleaned)
+    rmq_mutex_unlock(&f.d.round_lock)
+    return min(rc, 0)
 
 
 cdef void *_run(void *arg) noexcept nogil:

@@ -9,9 +9,10 @@ from rmq_store.queues.consumequeue._structs cimport Queue
 cdef enum:
     LEADS = 1
     LED = 2
+    LEADS_ON = 3
 
-# LEADS: the record that an entry leads to is there, whole, and has its entry at that queue offset. LED: it was deleted with its
-# file of the log. 0: neither; -errno.
+# LEADS: the record that an entry leads to is there, whole, and has its entry at that queue offset. LEADS_ON: so, and it has
+# another one behind, as its own queue offset left a gap. LED: it was deleted with its file of the log. 0: none of it; -errno.
 ctypedef int (*EntryLeads)(void *ctx, const Queue *q, int64_t index, int64_t physical, int32_t size) noexcept nogil
 
 cdef enum:
@@ -29,6 +30,11 @@ cdef bint follow_unit(bint batched, const unsigned char *u, int64_t index, Unit 
 # Units from that place on, written or not, up to the end of their file. 0: no such file; -errno.
 cdef int64_t follow_units(TableState *t, UnitFiles *f, int64_t position, int64_t unit_size,
                           unsigned char *out) noexcept nogil
+# The queue expects the entry of the record at that log offset. looks: in vain, before it is looked at now and then only.
+cdef void queue_look_for(TableState *t, Queue *q, int64_t physical, int looks) noexcept nogil
+# What was known of the queue was of another life, or is gone. physical: the log offset of the first record of the life that
+# begins, or where the last one ended.
+cdef void queue_empty(TableState *t, Queue *q, int64_t physical) noexcept nogil
 # 1: the queue begins in the first file that is there, and what was known of it was of another life, or nothing. OTHER_KIND:
 # so, in a file of the other kind; queue_change_kind is due. 0; -errno.
 cdef int queue_begins(TableState *t, Queue *q, int64_t below, EntryLeads leads, void *ctx) noexcept nogil

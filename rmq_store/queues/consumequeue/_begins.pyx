@@ -46,6 +46,18 @@ cdef bint follow_unit(bint batched, const unsigned char *u, int64_t index, Unit 
     return unit_valid(u)
 
 
+cdef void queue_look_for(TableState *t, Queue *q, int64_t physical, int looks) noexcept nogil:
+    cdef QueueState *s = state_of(q)
+    if physical >= s.expects:
+        s.expects = physical + 1
+        t.woken = t.woken or (s.dirty and s.limit == 0)
+        s.limit = max(s.limit, looks)
+    if not s.dirty:
+        s.dirty = True
+        s.next_dirty = t.dirty
+        t.dirty = q
+
+
 cdef int _is_new(TableState *t, Queue *q, UnitFiles *f, bint batched, int64_t start, int64_t below, EntryLeads leads,
                  void *ctx, int64_t *physical) noexcept nogil:
     # Whether its file begins with an entry of a later record than is known: 1, 0 or -errno.
@@ -68,7 +80,7 @@ cdef int _is_new(TableState *t, Queue *q, UnitFiles *f, bint batched, int64_t st
     return min(leads(ctx, q, u.index, u.physical, u.size), 1)
 
 
-cdef void _empty(TableState *t, Queue *q, int64_t physical) noexcept nogil:
+cdef void queue_empty(TableState *t, Queue *q, int64_t physical) noexcept nogil:
     cdef QueueState *s = state_of(q)
     cdef int64_t start = rmq_load(&s.entries.first)
     while start < s.entries.end:
@@ -92,12 +104,16 @@ cdef void _empty(TableState *t, Queue *q, int64_t physical) noexcept nogil:
 cdef void _others_go(TableState *t, const Queue *begun, int64_t physical) noexcept nogil:
     # A topic is deleted whole: one of its queues begins, so those without files are of the life before. Where a few have files
     # the topic may just have got another queue. A directory that cannot be read keeps none of the queues from being shown.
+    # Files may be away for a moment, while a recovery brings back what it has cut off: so they are looked for again.
     cdef Queue *q = table_of_topic(t, begun.topic, begun.topic_size)
+    cdef int64_t known
     cdef int left = OTHERS
     while q != NULL and left > 0:
         if q != begun and rmq_load(&q.max_offset) > 0:
             if files_lowest(t.cache, &state_of(q).entries, 0) == -ENOENT:
-                _empty(t, q, max(physical, rmq_load(&q.max_physical_offset)))
+                known = q.max_physical_offset
+                queue_empty(t, q, max(physical, known))
+                queue_look_for(t, q, known - 1, FOLLOW_PATIENCE)
             else:
                 left -= 1
         q = links_of(q).same_topic
@@ -105,7 +121,7 @@ cdef void _others_go(TableState *t, const Queue *begun, int64_t physical) noexce
 
 cdef void _begin_in(TableState *t, Queue *q, int64_t start, int64_t physical) noexcept nogil:
     cdef QueueState *s = state_of(q)
-    _empty(t, q, physical)
+    queue_empty(t, q, physical)
     rmq_publish(&s.batch_end, start)
     rmq_publish(&s.entries.end, start)
     rmq_publish(&s.entries.first, start)
@@ -206,7 +222,7 @@ cdef int queue_change_kind(TableState *t, Queue *changed) noexcept nogil:
     cdef bint batched = not state_of(changed).batched
     while q != NULL:
         if state_of(q).batched != batched:
-            _empty(t, q, physical)
+            queue_empty(t, q, physical)
         q = links_of(q).same_topic
     return min(topic_set_batched(<QueueTable *> t, changed.topic, changed.topic_size, BATCH_TAKE if batched else BATCH_DROP,
                                  CHANGE_ALL), 0)

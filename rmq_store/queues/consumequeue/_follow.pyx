@@ -11,7 +11,7 @@ another life's where its first file begins with an entry of a later record than 
 when the log has a record that does not continue the queue, and when the entry before the next one is not the one that was
 read.
 """
-from libc.stdint cimport INT64_MAX, int32_t, int64_t
+from libc.stdint cimport int32_t, int64_t
 from libc.string cimport memcmp
 
 from rmq_store.base.io._sync cimport (EAGAIN, ENOENT, ENOMEM, rmq_event_wake, rmq_load, rmq_mutex_lock, rmq_mutex_unlock,
@@ -20,8 +20,9 @@ from rmq_store.codec._inner cimport BATCH_UNIT_SIZE, batch_base, batch_count, ba
 from rmq_store.codec._layout cimport UNIT_SIZE
 from rmq_store.codec._unit cimport unit_blank
 from rmq_store.queues.consumequeue._arrivals cimport hubs_note, hubs_signal
-from rmq_store.queues.consumequeue._begins cimport (FOLLOW_PATIENCE, FOLLOW_UNITS, LEADS, OTHER_KIND, EntryLeads, Unit,
-                                                    follow_unit, follow_units, queue_begins, queue_change_kind)
+from rmq_store.queues.consumequeue._begins cimport (FOLLOW_PATIENCE, FOLLOW_UNITS, LEADS_ON, LED, OTHER_KIND, EntryLeads, Unit,
+                                                    follow_unit, follow_units, queue_begins, queue_change_kind, queue_empty,
+                                                    queue_look_for)
 from rmq_store.queues.consumequeue._descriptors cimport UnitFiles, descriptor_forget
 from rmq_store.queues.consumequeue._files cimport (files_done, files_init, files_lowest, files_pass_gone, files_passed,
                                                    files_there)
@@ -38,7 +39,8 @@ cdef extern from *:
 
 
 cdef enum:
-    VAIN_MAX = 256              # of those that wait in vain, in one look: they may be of any number of deleted topics
+    VAIN_MIN = 256              # of those that wait in vain, in one look: they may be of any number of deleted topics
+    VAIN_TURNS = 8              # or a part of them, so that all have had their turn after so many
     NO_FILES = 8                # looks that one look for the first file of a queue counts as: it opens a directory
 
 
@@ -62,18 +64,6 @@ cdef int _in(TableState *t, const char *base, const char *topic, int32_t topic_s
     return 0 if fd == -ENOENT else fd
 
 
-cdef void _look_for(TableState *t, Queue *q, int64_t physical) noexcept nogil:
-    cdef QueueState *s = state_of(q)
-    if physical >= s.expects:
-        s.expects = physical + 1
-        t.woken = t.woken or (s.dirty and s.limit == 0)
-        s.limit = FOLLOW_PATIENCE
-    if not s.dirty:
-        s.dirty = True
-        s.next_dirty = t.dirty
-        t.dirty = q
-
-
 cdef void _rest_in_vain(TableState *t, Queue *q) noexcept nogil:
     state_of(q).next_dirty = NULL
     if t.vain == NULL:
@@ -89,10 +79,16 @@ cdef void _take_turn(TableState *t, Queue *q) noexcept nogil:
     t.dirty = q
 
 
-cdef void _take_turns(TableState *t, int64_t count) noexcept nogil:
-    # So many of those that have waited in vain get one look; those that have a reason by now get more.
-    cdef Queue *q
+cdef void _take_turns(TableState *t, bint some, bint whole) noexcept nogil:
+    # some: of those that have waited in vain get one look; whole: all do. Those that have a reason by now get more.
+    cdef Queue *q = t.vain
     cdef Queue *following
+    cdef int64_t count = 0
+    while q != NULL and some:
+        q = state_of(q).next_dirty
+        count += 1
+    if not whole:
+        count = min(count, max(count // VAIN_TURNS, VAIN_MIN))
     while t.vain != NULL and count > 0:
         q = t.vain
         t.vain = state_of(q).next_dirty
@@ -140,7 +136,7 @@ cdef int queue_expect(QueueTable *table, const char *topic, int32_t topic_size, 
         return 1
     if (inner != s.batched or index < s.next_index) and physical >= q.max_physical_offset and s.anew_at == 0:
         s.anew_at = physical + 1
-    _look_for(t, q, physical)
+    queue_look_for(t, q, physical, FOLLOW_PATIENCE)
     return 1
 
 
@@ -205,11 +201,17 @@ cdef int _read_on(TableState *t, Queue *q, int64_t below, EntryLeads leads, void
             rc = leads(ctx, q, u.index, u.physical, u.size)
             if rc <= 0:
                 return rc
-            if s.next_index == s.new_min:
-                s.new_min = u.index if rc == LEADS else u.next_index
+            if rc == LED and u.physical >= q.max_physical_offset:       # so do those before it; else it is damaged
+                s.new_min = u.next_index
+            elif s.next_index == s.new_min:
+                s.new_min = u.index if rc != LED else u.next_index
             s.next_index = u.next_index
             s.batch_read += size if s.batched else 0
-            rmq_publish(&q.max_physical_offset, u.physical + u.size)
+            if rc == LEADS_ON and not s.batched:        # the queue still expects the last entry of that record
+                s.expects = max(s.expects, u.physical + 1)
+                rmq_publish(&q.max_physical_offset, u.physical)
+            else:
+                rmq_publish(&q.max_physical_offset, u.physical + u.size)
             furthest[0] = max(furthest[0], u.physical + u.size)
             if s.anew_at > 0 and u.physical >= s.anew_at - 1:
                 s.anew_at = 0           # it was a record of this life, or of none that is there
@@ -221,7 +223,8 @@ cdef int _read_on(TableState *t, Queue *q, int64_t below, EntryLeads leads, void
 cdef bint _is_other(const Queue *q, const QueueState *s, const unsigned char *before) noexcept nogil:
     cdef Unit u
     return ((s.batched or not unit_blank(before)) and q.max_physical_offset >= 0
-            and not (follow_unit(s.batched, before, 0, &u) and u.physical + u.size == q.max_physical_offset))
+            and not (follow_unit(s.batched, before, 0, &u)
+                     and q.max_physical_offset in (u.physical, u.physical + u.size)))       # LEADS_ON; else behind it
 
 
 cdef int _has_units(TableState *t, QueueState *s, int64_t start) noexcept nogil:
@@ -287,7 +290,7 @@ cdef int _change_kind(TableState *t, Queue *changed) noexcept nogil:
         s = state_of(q)
         expects = max(max(s.expects, physical + 1), s.other.expects if s.other != NULL else 0)
         s.expects = s.anew_at = 0
-        _look_for(t, q, expects - 1)
+        queue_look_for(t, q, expects - 1, FOLLOW_PATIENCE)
         q = links_of(q).same_topic
     return rc
 
@@ -325,10 +328,13 @@ cdef void _go_back(TableState *t, Queue *q) noexcept nogil:
         start += s.entries.file_size
     if s.batched:
         index = _batches_left(t, q, index)
-    rmq_publish(&q.max_offset, index)
-    s.next_index, s.new_min = index, -1
-    _look_for(t, q, max(q.max_physical_offset, s.expects) - 1)
-    rmq_publish(&q.max_physical_offset, -1)
+    queue_look_for(t, q, max(q.max_physical_offset, s.expects) - 1, FOLLOW_PATIENCE)
+    if index > 0:
+        rmq_publish(&q.max_offset, index)
+        s.next_index, s.new_min = index, -1
+        rmq_publish(&q.max_physical_offset, -1)
+    else:                               # it begins again, in this life or in another one
+        queue_empty(t, q, q.max_physical_offset)
     t.woken = t.woken or s.limit == 0
     s.limit = FOLLOW_PATIENCE
 
@@ -347,7 +353,7 @@ cdef int queues_read_on(QueueTable *table, int64_t below, bint all, bint whole, 
             s = state_of(table_at(t, i))
             if s != NULL and rmq_load(&s.vanished) > 0:
                 _go_back(t, table_at(t, i))
-    _take_turns(t, INT64_MAX if whole else VAIN_MAX if all else 0)
+    _take_turns(t, all, whole)
     q = t.dirty
     while q != NULL:
         s = state_of(q)
@@ -384,14 +390,10 @@ cdef int _unit_from(TableState *t, QueueState *s, int64_t *at, int64_t end, Unit
     return 0
 
 
-cdef int queue_follow_min(QueueTable *table, Queue *q, int64_t physical) noexcept nogil:
-    cdef TableState *t = _state(table)
-    cdef QueueState *s = state_kept(t, q)
+cdef int _follow_min(TableState *t, Queue *q, QueueState *s, int64_t physical) noexcept nogil:
     cdef int64_t low, high, at, found, size, begins = -1, behind = 0
     cdef Unit u
     cdef int rc
-    if s == NULL:
-        return -ENOMEM
     files_pass_gone(t.cache, &s.entries, &q.removed_below, rmq_load(&q.removed_below))
     size = BATCH_UNIT_SIZE if s.batched else UNIT_SIZE
     low = rmq_load(&s.entries.first) if s.batched else max(rmq_load(&s.entries.first), rmq_load(&q.min_offset) * UNIT_SIZE)
@@ -418,6 +420,46 @@ cdef int queue_follow_min(QueueTable *table, Queue *q, int64_t physical) noexcep
     return 0
 
 
+cdef int queues_follow_min(QueueTable *table, int64_t physical, bint moved) noexcept nogil:
+    cdef TableState *t = _state(table)
+    cdef QueueState *s
+    cdef Queue *q
+    cdef int64_t i
+    cdef int rc, error = 0
+    for i in range(rmq_load(&t.count)):
+        q = table_at(t, i)
+        s = state_kept(t, q) if moved else state_of(q)
+        if s == NULL:
+            error = -ENOMEM if moved else error
+        elif moved or s.min_due:
+            rc = _follow_min(t, q, s, physical)
+            s.min_due = rc < 0
+            error = rc if rc < 0 and rc != -EAGAIN else error
+    return error
+
+
+cdef void queues_were_cleaned(QueueTable *table, int64_t physical) noexcept nogil:
+    cdef TableState *t = _state(table)
+    cdef QueueState *s
+    cdef Queue *q
+    cdef int64_t i
+    for i in range(rmq_load(&t.count)):
+        q = table_at(t, i)
+        s = _kept(t, q)
+        if s == NULL:
+            continue
+        if s.anew_at == 0:
+            s.anew_at = max(q.max_physical_offset, 0) + 1
+        queue_look_for(t, q, physical - 1, 1)
+
+
+cdef int queue_was_cleaned(QueueTable *table, const char *topic, int32_t topic_size, int32_t queue_id, bint inner,
+                           int64_t physical) noexcept nogil:
+    if table_find(_state(table), topic, topic_size, queue_id, False) != NULL:
+        return 1
+    return queue_expect(table, topic, topic_size, queue_id, 0, inner, physical - 1, True)
+
+
 cdef void queues_show(QueueTable *table, int64_t begins) noexcept nogil:
     cdef TableState *t = _state(table)
     cdef Queue **link = &t.dirty
@@ -427,7 +469,9 @@ cdef void queues_show(QueueTable *table, int64_t begins) noexcept nogil:
     cdef bint ended
     while q != NULL:
         s = state_of(q)
-        if s.next_index > rmq_load(&q.max_offset) and s.next_index > s.new_min:
+        # Fillers alone show nothing; entries whose records are deleted show where the queue begins, and ends.
+        if (s.next_index > rmq_load(&q.max_offset)
+                and (s.next_index > s.new_min or rmq_load(&q.max_physical_offset) >= 0)):
             if s.new_min >= 0:
                 rmq_mutex_lock(&t.cache.begins_lock)
                 rmq_publish(&q.min_offset, s.new_min)

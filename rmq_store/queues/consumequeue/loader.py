@@ -20,7 +20,7 @@ from rmq_store.events import Event, emit
 from rmq_store.fields import NamedTuple
 from rmq_store.queues.consumequeue._owner import QueueTableOwner
 
-__all__ = ["Emptied", "batch_dirs", "load_batch_queues", "load_queues", "remove_empty"]
+__all__ = ["Emptied", "batch_dirs", "load_batch_queues", "load_queues", "queue_dirs", "remove_empty"]
 
 _TOPIC = partial(re.fullmatch, rb"[%|A-Za-z0-9_-]+")
 _QUEUE_ID = partial(re.fullmatch, rb"0|[1-9][0-9]{0,9}")
@@ -49,7 +49,7 @@ def load_queues(table: QueueTableOwner, on_damage: Callable[[CorruptionError], N
     """
     ext: dict[tuple[bytes, int], bytes] = {}
     if table.ext_file_size > 0 and table.ext_dir:
-        ext = {(topic, queue_id): path for topic, queue_id, path in _queue_dirs(os.fsencode(table.ext_dir))}
+        ext = {(topic, queue_id): path for topic, queue_id, path in queue_dirs(os.fsencode(table.ext_dir))}
     emptied: list[Emptied] = []
     for topic, queue_id, path in _queues_in(_odd_topics(table)):
         try:
@@ -80,7 +80,7 @@ def load_batch_queues(table: QueueTableOwner, directory: str, file_size: int, to
     As load_queues. Raises StoreRefusesToLoad, too, where a directory has queues of a topic whose queues are of the other kind:
     so does RocketMQ (ConsumeQueueStore.queueTypeShouldBe). An empty last file is deleted where the table is writable."""
     wanted = set(topics)
-    found = list(_queue_dirs(os.fsencode(directory)))
+    found = list(queue_dirs(os.fsencode(directory)))
     others = {topic for topic in wanted if os.path.isdir(os.path.join(os.fsencode(table.dir), topic))}
     for topic, _, path in [*(row for row in found if row[0] not in wanted),
                            *(_queues_in(t for t in _topic_dirs(os.fsencode(table.dir)) if t.name in others) if others else ())]:
@@ -140,7 +140,8 @@ def _whole(table: QueueTableOwner, path: bytes) -> tuple[list[int], bytes | None
             said = str(error)
 
 
-def _queue_dirs(base: bytes) -> Iterator[tuple[bytes, int, bytes]]:
+def queue_dirs(base: bytes) -> Iterator[tuple[bytes, int, bytes]]:
+    """The queues that have a directory under `base`: topic, queue id, path. Raises OSError."""
     return _queues_in(_topic_dirs(base))
 
 
