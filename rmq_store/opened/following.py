@@ -30,10 +30,13 @@ def look_at_files(store: StoreServes, stop: threading.Event) -> None:
         _refuse_other(store, known, places, [int(os.path.basename(path)) for path, _ in log])
         starts = [int(os.path.basename(path)) for path, length in log if length == store.options.segment_size_bytes]
         index = [int(os.path.basename(path)) for path, _ in numbered(places.index, 17)]
-        if store._follow_files(min(starts, default=-1), index):
-            store._follow_queues((topic, queue_id, batched) for directory, batched in (
-                (places.consumequeue, False), (places.batchconsumequeue, True))
-                for topic, queue_id, _ in queue_dirs(os.fsencode(directory)))
+        try:
+            store._follow_files(min(starts, default=-1), index)
+        finally:                        # one queue that cannot be read hides no new ones
+            if store._records_unseen():
+                store._follow_queues((topic, queue_id, batched) for directory, batched in (
+                    (places.consumequeue, False), (places.batchconsumequeue, True))
+                    for topic, queue_id, _ in queue_dirs(os.fsencode(directory)))
     except (OSError, StoreRefusesToLoad) as problem:
         store._set_problem(problem)
         raise

@@ -1,4 +1,6 @@
 """A follower that comes late: what it would look at is deleted, cut off or half there by then."""
+import contextlib
+import errno
 import struct
 import threading
 from collections.abc import Iterator
@@ -67,6 +69,7 @@ def test_records_that_are_deleted_before_it_looks(late: tuple[MessageStore, Mess
     writer.put("new", b"x", queue_id=3)
     writer.put("T", b"x", properties={"INNER_MULTI_DISPATCH": "%LMQ%a,%LMQ%b"})
     writer.topic_table.set_queue_type("N", "BatchCQ")
+    (Path(writer.path) / "consumequeue" / "N" / "0").mkdir(parents=True)       # left by a life of the other kind
     for _ in range(7):
         writer.put_inner_batch("B", [b"x", b"y"])
         writer.put_inner_batch("N", [b"x", b"y"])
@@ -81,6 +84,33 @@ def test_records_that_are_deleted_before_it_looks(late: tuple[MessageStore, Mess
     assert writer.wait_dispatched(30)
     looks(reader)
     assert ends(reader) == ends(writer)
+
+
+@pytest.mark.parametrize("fails", ["T", "U"])
+def test_one_queue_cannot_be_read_when_it_looks(tmp_path: Path, fails: str) -> None:
+    """The others are shown, and that one when it can be read."""
+    io = ProbeIo(keep_bytes=False)
+    with MessageStore.open(tmp_path / "s", **SIZES) as writer:
+        for topic in ("T", "U", "M"):
+            writer.put(topic, b"old")
+        assert writer.wait_dispatched(30)
+        with MessageStore.open(tmp_path / "s", readonly=True, follow=True, _io=io, **SIZES) as reader:
+            reader._stop_following()
+            for _ in range(100):
+                writer.put("T", bytes(1000))
+            writer.put("new", b"x")
+            clean(writer)
+            io.fail("open", errno=errno.EMFILE, path=f"/{fails}/0", sticky=True)
+            for _ in range(3):
+                for look in (lambda: look_at_files(reader, threading.Event()), reader._look_on):
+                    with contextlib.suppress(OSError):
+                        look()
+            assert reader.max_offset("new", 0) == 1
+            io.clear()
+            for _ in range(200):
+                reader._look_on()
+            looks(reader)
+            assert ends(reader) == ends(writer)
 
 
 def test_topics_that_began_anew_before_it_looks(late: tuple[MessageStore, MessageStore]) -> None:

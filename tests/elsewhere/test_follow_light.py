@@ -93,3 +93,23 @@ def test_many_lives(tmp_path: Path, seed: int) -> None:
                 low = writer.min_offset(topic, 0)
                 assert found(reader, topic, low) == found(writer, topic, low), topic
     writer.close()
+
+
+def test_queues_that_have_all_are_at_rest(tmp_path: Path) -> None:
+    """The queue offset of a record is of its own queue, and says nothing of the light ones."""
+    io, names = ProbeIo(keep_bytes=False), [f"q{n}" for n in range(100)]
+    with MessageStore.open(tmp_path / "s", enable_lmq=True, enable_multi_dispatch=True, **SIZES) as writer:
+        for _ in range(5):
+            writer.put("Z", b"x", light_queues=["a"])
+        assert writer.wait_dispatched(30)
+        with MessageStore.open(tmp_path / "s", readonly=True, follow=True, consumequeue_fd_max=16, _io=io, **SIZES) as reader:
+            for name in names:
+                writer.put("Z", b"x", light_queues=[name])
+                assert writer.wait_dispatched(30)
+                until(lambda: reader.max_offset(f"%LMQ%{name}", 0) == 1, 20_000)      # noqa: B023
+                reader._look_on()
+                assert reader.max_offset(f"%LMQ%{name}", 0) == 1
+            opens = io.counts()["open"]
+            for _ in range(200):
+                reader._look_on()
+            assert io.counts()["open"] - opens < 10

@@ -23,21 +23,21 @@ def crashed(top: Path, kind: str, **sizes: Any) -> Path:
     io = ProbeIo(keep_bytes=False)
     io.set_clock(NOW)
     with MessageStore.open(top / "live", _io=io, **sizes) as writer:
-        put(writer, kind, SAFE, b"x")
+        put(writer, kind, SAFE, b"x", tags="A")
         io.set_clock(NOW + 10_000)          # what is in the log three seconds before a checkpoint is safe
-        put(writer, kind, 1, b"x")
+        put(writer, kind, 1, b"x", tags="A")
         assert writer.wait_dispatched(30)
         writer.flush()
     with MessageStore.open(top / "live", _io=io, **sizes) as writer:
-        put(writer, kind, COUNT - SAFE - 1, b"x")
+        put(writer, kind, COUNT - SAFE - 1, b"x", tags="A")
         assert writer.wait_dispatched(30)
         return take_image(top / "live", top / "crashed")
 
 
-def look(reader: MessageStore, begin: int, end: int) -> None:
-    """A consumer passes over nothing, wherever it stands."""
-    for at in sorted({begin, begin + 1, (begin + end) // 2, end // 2, end - 1}):
-        found = reader.get("T", 0, at, 4)
+def look(reader: MessageStore, begin: int, end: int, tags: str) -> None:
+    """A consumer passes over nothing, wherever it stands: also at an entry across the end of a page."""
+    for at in sorted({begin, begin + 1, 204, 409, 614, (begin + end) // 2, end // 2, end - 1}):
+        found = reader.get("T", 0, at, 4, tags=tags)
         offsets = [m.queue_offset for m in found]
         assert offsets == list(range(at, at + len(offsets))) and found.next_offset <= at + len(offsets), (at, found, offsets)
 
@@ -67,7 +67,7 @@ def test_a_consumer_passes_over_nothing(tmp_path: Path, kind: str, size: int) ->
         thread = threading.Thread(target=lambda: writers.append(MessageStore.open(root, _io=io, **sizes)))
         thread.start()
         try:
-            seen = at_each_call(io, thread, lambda: look(reader, SAFE * each, COUNT * each))
+            seen = at_each_call(io, thread, lambda: look(reader, SAFE * each, COUNT * each, "A" if each == 1 else "*"))
         finally:
             io.ungate()
             thread.join()

@@ -53,18 +53,15 @@ cdef class StoreFollow(StoreWait):
 
     def _follow_files(self, int64_t begins, index_names):
         """What the thread does not look at: the log begins at `begins` now, and there are index files of these names,
-        ascending. Raises OSError: also what the thread has met. Returns whether records were deleted that the thread has not
-        walked over: then _follow_queues is due."""
+        ascending. Raises OSError, the first one, when all is done: also what the thread has met."""
         cdef int64_t i, name
-        cdef bint unseen = False
-        cdef int rc = 0
+        cdef int rc = 0, begun = 0
         known = set(index_names)
         self._enter()
         self.calls += 1         # from here on no Python code: a close() inside of it would wait for this call
         with nogil:
             if begins >= 0:
-                rc = follower_begins(self.follower, begins)
-                unseen = rc > 0
+                begun = follower_begins(self.follower, begins)
             if begins > 0 and self.index != NULL and rc >= 0:
                 rc = index_drop_before(self.index, begins)
         if self.index != NULL and rc >= 0:
@@ -81,8 +78,12 @@ cdef class StoreFollow(StoreWait):
         if rc >= 0:
             rc = -rmq_load32(&self.follower.error)
         self.calls -= 1
-        self._checked(rc)
-        return unseen
+        self._checked(begun if begun < 0 else rc)
+
+    def _records_unseen(self):
+        """Whether records were deleted that the thread has not walked over: then _follow_queues is due."""
+        self._enter()
+        return self.follower.cleaned > 0
 
     def _follow_queues(self, queues):
         """What has a directory after records were deleted unseen: (topic: bytes, queue id, whether of batches) each. Raises

@@ -36,8 +36,7 @@ cdef int follower_start(Follower *f) noexcept nogil         # dispatcher_stop en
 # begins with what no entry vouches for yet, and looks into every queue that expects entries. Any thread.
 cdef int follower_look(Follower *f, bint whole) noexcept nogil
 # The log begins at `start` now, as its files say: what lies before is let go, and where all that was known is gone reading goes
-# on there. The queues begin there, too; what cannot be told now is due in the next call. 0; 1: records were deleted that nobody
-# has walked over: every queue that has a directory is to be said (follower_meets), and `cleaned` to be set to 0. -errno. One
-# thread: that one.
+# on there. The queues begin there, too; what cannot be told now is due in the next call. 0 or -errno. Where `cleaned` is not 0,
+# every queue that has a directory is to be said (follower_meets), and then `cleaned` to be set to 0, by the same thread.
 cdef int follower_begins(Follower *f, int64_t start) noexcept nogil
 cdef int follower_meets(Follower *f, const char *topic, int32_t topic_size, int32_t queue_id, bint inner) noexcept nogil

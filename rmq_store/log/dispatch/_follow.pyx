@@ -28,8 +28,8 @@ from rmq_store.codec._record cimport (RECORD_BLANK, RECORD_OK, PropertyView, Rec
 from rmq_store.log.commitlog._log cimport Log
 from rmq_store.log.dispatch._dispatch cimport Dispatcher
 from rmq_store.queues.consumequeue._begins cimport LEADS_ON, LED
-from rmq_store.queues.consumequeue._follow cimport (queue_expect, queue_was_cleaned, queues_follow_min, queues_read_on,
-                                                    queues_show, queues_were_cleaned)
+from rmq_store.queues.consumequeue._cleaned cimport queue_was_cleaned, queues_follow_min, queues_were_cleaned
+from rmq_store.queues.consumequeue._follow cimport queue_expect, queues_read_on, queues_show
 from rmq_store.queues.consumequeue._queue cimport Queue
 
 cdef enum:
@@ -125,22 +125,22 @@ cdef int _leads(void *dispatcher, const Queue *q, int64_t index, int64_t physica
     cdef RecordView v
     cdef LogFile *f
     cdef int error = 0
-    cdef bint found
+    cdef bint found, placed
     if physical < row_start(d.log.row):
         return LED
     f = row_find(d.log.row, physical, &error)
     if f == NULL:
         return error
     found = (record_parse(f.map + (physical - f.start), f.start + f.size - physical, &v) == RECORD_OK
-             and v.physical_offset == physical and v.size == size
-             and (record_in_place(&v, q.topic, q.topic_size, q.queue_id, index)
-                  or (v.queue_offset > index and record_of_queue(&v, q.topic, q.topic_size, q.queue_id))))
+             and v.physical_offset == physical and v.size == size)
+    placed = found and record_in_place(&v, q.topic, q.topic_size, q.queue_id, index)
+    found = placed or (found and v.queue_offset > index and record_of_queue(&v, q.topic, q.topic_size, q.queue_id))
     if log_file_lost(f, physical, size if found else 0):
         error = -EIO
     if found and v.store_timestamp > d.put_timestamp:
         d.put_timestamp = v.store_timestamp
     log_file_release(f)
-    return error if error < 0 else LEADS_ON if found and v.queue_offset > index else found
+    return error if error < 0 else LEADS_ON if found and not placed else found
 
 
 cdef int _expect_in(Follower *f, const char *topic, int32_t size, int32_t queue_id, int64_t index, const RecordView *v,
@@ -286,8 +286,6 @@ cdef int follower_begins(Follower *f, int64_t start) noexcept nogil:
         f.settled = f.cleaned = start
         queues_were_cleaned(f.d.queues, start)
     rc = queues_follow_min(f.d.queues, start, start > (low if low >= 0 else dispatched))
-    if rc == 0 and f.cleaned > 0:
-        rc = 1
     rmq_mutex_unlock(&f.d.round_lock)
     return rc
 

@@ -4,7 +4,7 @@ How a unit is searched for: _units.pyx.
 """
 from libc.stdint cimport INT64_MAX, int32_t, int64_t
 
-from rmq_store.base.io._sync cimport EAGAIN, EIO, ENOENT, ENOMEM, rmq_load, rmq_publish, rmq_publish32
+from rmq_store.base.io._sync cimport EAGAIN, EIO, ENOENT, ENOMEM, rmq_load, rmq_load32, rmq_publish, rmq_publish32
 from rmq_store.base.segment._file cimport text_copy
 from rmq_store.codec._inner cimport (BATCH_UNIT_SIZE, batch_base, batch_bytes, batch_code, batch_count, batch_physical,
                                      batch_time, batch_valid)
@@ -27,7 +27,7 @@ cdef enum:
 # ---- which queues are batch queues
 
 cdef bint queue_batched(const Queue *q) noexcept nogil:
-    return marks_of(q).held == 0 and state_of(q).batched        # no light queue is one
+    return rmq_load32(&marks_of(q).held) == 0 and state_of(q).batched        # no light queue is one
 
 
 cdef bint topic_batched(QueueTable *table, const char *topic, int32_t topic_size) noexcept nogil:
@@ -420,7 +420,7 @@ cdef int batches_truncate(TableState *t, Queue *q, QueueState *s, int64_t physic
     if rc >= 0:                         # positions go first: nobody reads what is about to vanish
         rc = _shortened(t, q, s, position, index)
     if rc >= 0 and position != end and not t.readonly:
-        rc = files_cut(t.cache, f, position, True, f.first > 0)
+        rc = files_cut(t.cache, f, position, BATCH_UNIT_SIZE, f.first > 0)
     return rc
 
 

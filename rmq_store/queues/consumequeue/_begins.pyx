@@ -74,7 +74,8 @@ cdef int _is_new(TableState *t, Queue *q, UnitFiles *f, bint batched, int64_t st
         i += 1
     if n <= 0 or i == n or not follow_unit(batched, units + i * size, start // UNIT_SIZE + i, &u):
         return <int> min(n, 0)
-    if u.physical < known or u.physical + u.size > below or (batched == s.batched and u.index >= s.next_index):
+    if (u.physical < known or u.physical + u.size > below
+            or (batched == s.batched and u.index >= max(s.next_index, q.max_offset))):
         return 0
     physical[0] = u.physical
     return min(leads(ctx, q, u.index, u.physical, u.size), 1)

@@ -159,7 +159,7 @@ cdef int _begin(TableState *t, Queue *q, QueueState *s, int64_t cq_offset) noexc
     cdef int rc
     if of_no_use and f.end <= start:
         s.limit = 0
-        rc = files_cut(t.cache, f, f.first, False, False)
+        rc = files_cut(t.cache, f, f.first, 0, False)
         if rc < 0:
             return rc
     if f.first == f.end:
@@ -276,7 +276,7 @@ cdef int entries_decide(TableState *t) noexcept nogil:
     for i in range(rmq_load(&t.count)):
         q = table_at(t, i)
         s = state_of(q)
-        while marks_of(q).held == 0 and s.waiting[0].size > 0 and rc >= 0:      # nothing waits for a light queue
+        while rmq_load32(&marks_of(q).held) == 0 and s.waiting[0].size > 0 and rc >= 0:      # nothing waits for a light queue
             if _begun(t, q):
                 rc = _put_waiting(t, q, s, NULL)
             else:
@@ -424,7 +424,7 @@ cdef int entries_publish(TableState *t) noexcept nogil:
             if rmq_load(<const int64_t *> interests_of(q)) != 0 or rmq_load(&t.hubs_for_all) > 0:
                 hubs_note(<QueueTable *> t, q)
             entries_note_unsynced(t, q)
-            if marks_of(q).held & HELD_BY_DISPATCH:
+            if rmq_load32(&marks_of(q).held) & HELD_BY_DISPATCH:
                 rest_published(t, q)
         q = next
     t.dirty = kept

@@ -48,9 +48,9 @@ cdef int files_sync_dirs(FileCache *c, UnitFiles *f, int dirs) noexcept nogil   
 cdef int files_sync_base(FileCache *c, const char *base, int dirs) noexcept nogil   # those of them that many queues share
 cdef int64_t files_modified_ms(FileCache *c, UnitFiles *f, int64_t start) noexcept nogil
 
-# Makes `end` the end of the data: deletes later files, newest first, syncs, then zeroes what lies behind it in its file (zero),
-# from the end on. Where end == first the first file is kept, empty, or with keep_first False deleted too. Crash-safe, and safe
-# for who reads in another process: the data only gets shorter.
-cdef int files_cut(FileCache *c, UnitFiles *f, int64_t end, bint zero, bint keep_first) noexcept nogil
+# Makes `end` the end of the data: deletes later files, newest first, syncs, then zeroes what lies behind it in its file, whole
+# units, from the end on (unit_size 0: it is left). Where end == first the first file is kept, empty, or with keep_first False
+# deleted too. Crash-safe, and safe for who reads in another process: the data only gets shorter.
+cdef int files_cut(FileCache *c, UnitFiles *f, int64_t end, int64_t unit_size, bint keep_first) noexcept nogil
 cdef int files_drop_first(FileCache *c, UnitFiles *f) noexcept nogil    # deletes the first file; not the last one
 cdef int files_remove_dirs(FileCache *c, UnitFiles *f) noexcept nogil   # the queue's directory, if it is empty

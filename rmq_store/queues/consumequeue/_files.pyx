@@ -2,7 +2,7 @@
 from libc.stdint cimport int64_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport free, malloc
-from libc.string cimport memcpy, memset, strlen
+from libc.string cimport memcpy, strlen
 
 from rmq_store.base.io._io cimport rmq_io, rmq_pread_all, rmq_pwrite_all
 from rmq_store.base.io._sync cimport (EEXIST, EINVAL, EIO, ENOENT, ENOMEM, EROFS, rmq_load, rmq_load32, rmq_mutex_lock,
@@ -27,6 +27,7 @@ cdef extern from "rmq_queue_dirs.h" nogil:
 cdef enum:
     SCAN_SIZE = 65536
     PAGE_SIZE = 4096
+    UNIT_DECIDES = 12               # behind the size of an entry's record
 
 
 cdef int files_init(UnitFiles *f, const char *base, const char *topic, int topic_size, int queue_id,
@@ -312,6 +313,9 @@ cdef int64_t files_modified_ms(FileCache *c, UnitFiles *f, int64_t start) noexce
 
 # ---- shortening
 
+cdef unsigned char[PAGE_SIZE] _zeros
+
+
 cdef int64_t _data_end(FileCache *c, int fd, int64_t position, int64_t size, unsigned char *buffer) noexcept nogil:
     # Behind the furthest byte at or beyond `position` that is not zero; holes are skipped, not read. 0: there is none.
     cdef int64_t found = 0, n, k
@@ -330,27 +334,42 @@ cdef int64_t _data_end(FileCache *c, int fd, int64_t position, int64_t size, uns
     return position if position < 0 else found
 
 
-cdef int _zero_tail(FileCache *c, int fd, int64_t position, int64_t size) noexcept nogil:
+cdef int _zero(FileCache *c, int fd, int64_t position, int64_t to) noexcept nogil:
+    # Within one page: not even a kill leaves half of it.
+    return rmq_pwrite_all(c.io, fd, _zeros, to - position, position) if position < to else 0
+
+
+cdef int _zero_page(FileCache *c, int fd, int64_t page, int64_t position, int64_t to, int64_t unit_size) noexcept nogil:
+    # Zeroes what lies in that page before `to`, and the unit that begins in the page before. Its first half says whether an
+    # entry is one, its second one whether a batch is: nobody sees half of it, and takes it for one.
+    cdef int64_t first = (page + unit_size - 1) // unit_size * unit_size, begin = first - unit_size
+    cdef int rc = _zero(c, fd, max(first, position), to)
+    if rc < 0 or first == page or begin < position:
+        return rc
+    if page - begin >= UNIT_DECIDES:
+        rc = _zero(c, fd, begin, page)
+        return rc if rc < 0 else _zero(c, fd, page, min(first, to))
+    rc = _zero(c, fd, page, min(first, to))
+    return rc if rc < 0 else _zero(c, fd, begin, page)
+
+
+cdef int _zero_tail(FileCache *c, int fd, int64_t position, int64_t size, int64_t unit_size) noexcept nogil:
     # Zeroes [position, size) as far as anything but zeros is there: a clean file is not touched, nor is its modification time.
     # From the end on, page by page: a reader elsewhere takes zeros for damage while the last unit is there.
     cdef unsigned char *buffer = <unsigned char *> malloc(SCAN_SIZE)
-    cdef int64_t to, at
+    cdef int64_t to, page
     cdef int rc = 0
     if buffer == NULL:
         return -ENOMEM
     to = _data_end(c, fd, position, size, buffer)
-    if to > position:
-        memset(buffer, 0, PAGE_SIZE)
-        while to > position and rc >= 0:
-            at = max(position, (to - 1) // PAGE_SIZE * PAGE_SIZE)
-            rc = rmq_pwrite_all(c.io, fd, buffer, to - at, at)
-            to = at
-        if rc >= 0:
-            rc = c.io.fdatasync(c.io.ctx, fd)
-    elif to < 0:
-        rc = <int> to
     free(buffer)
-    return rc
+    if to <= position:
+        return <int> min(to, 0)
+    while to > position and rc >= 0:
+        page = (to - 1) // PAGE_SIZE * PAGE_SIZE
+        rc = _zero_page(c, fd, page, position, to, unit_size)
+        to = page
+    return rc if rc < 0 else c.io.fdatasync(c.io.ctx, fd)
 
 
 cdef int _unlink(FileCache *c, UnitFiles *f, int64_t start) noexcept nogil:
@@ -363,7 +382,7 @@ cdef int _unlink(FileCache *c, UnitFiles *f, int64_t start) noexcept nogil:
     return rc
 
 
-cdef int files_cut(FileCache *c, UnitFiles *f, int64_t end, bint zero, bint keep_first) noexcept nogil:
+cdef int files_cut(FileCache *c, UnitFiles *f, int64_t end, int64_t unit_size, bint keep_first) noexcept nogil:
     cdef int64_t keep = (end + f.file_size - 1) // f.file_size * f.file_size    # end of the last file that stays
     cdef int i, rc = 0
     cdef bint dropped = False
@@ -381,11 +400,11 @@ cdef int files_cut(FileCache *c, UnitFiles *f, int64_t end, bint zero, bint keep
             dropped = True
     if rc >= 0 and dropped:
         rc = c.io.sync_dir(c.io.ctx, f.dir)
-    if rc >= 0 and zero and keep > f.first and end < keep:
+    if rc >= 0 and unit_size > 0 and keep > f.first and end < keep:
         i = descriptor_acquire(c, f, keep - f.file_size)
         if i < 0:
             return i
-        rc = _zero_tail(c, c.slots[i].fd, end - (keep - f.file_size), f.file_size)
+        rc = _zero_tail(c, c.slots[i].fd, end - (keep - f.file_size), f.file_size, unit_size)
         descriptor_release(c, i)
     if rc >= 0:
         f.used = 0

@@ -3,7 +3,8 @@
 from libc.stdint cimport int32_t, int64_t
 
 from rmq_store.queues.consumequeue._begins cimport EntryLeads
-from rmq_store.queues.consumequeue._structs cimport QueueTable
+from rmq_store.queues.consumequeue._state cimport QueueState, TableState
+from rmq_store.queues.consumequeue._structs cimport Queue, QueueTable
 
 # The log has a record of that queue at `physical`, with that queue offset: its entry is looked for from now on. inner: the
 # record is an inner batch. whole: an entry of a later record vouches for it; else it may be half written, and a queue that is
@@ -16,15 +17,10 @@ cdef int queue_expect(QueueTable *t, const char *topic, int32_t topic_size, int3
 # have to move first. Queues of which a reader has found the end cut away (queue_read) go back to there.
 cdef int queues_read_on(QueueTable *t, int64_t below, bint all, bint whole, EntryLeads leads, void *ctx,
                         int64_t *furthest) noexcept nogil
-# The log begins at `physical` now: so do the queues. moved: since the last call; else only those are asked that could not tell
-# then, as the writer's recovery was about to bring an entry back, or the queue began anew. Under round_lock. 0 or -errno: of
-# one queue, which is asked again.
-cdef int queues_follow_min(QueueTable *t, int64_t physical, bint moved) noexcept nogil
-# Records before `physical` were deleted that nobody has walked over: any queue may have entries of them, or have begun anew.
-# So may one that has a directory (queue_was_cleaned: 1 or -errno). Under round_lock.
-cdef void queues_were_cleaned(QueueTable *t, int64_t physical) noexcept nogil
-cdef int queue_was_cleaned(QueueTable *t, const char *topic, int32_t topic_size, int32_t queue_id, bint inner,
-                           int64_t physical) noexcept nogil
 # Moves every max_offset to what was read, and wakes who waits. Entries of records before `begins`, where the log begins, are
 # expected no more.
 cdef void queues_show(QueueTable *t, int64_t begins) noexcept nogil
+
+# ---- for this room
+# Its state, which says from the first time on how far the queue has been read. NULL: no memory.
+cdef QueueState *queue_kept(TableState *t, Queue *q) noexcept nogil

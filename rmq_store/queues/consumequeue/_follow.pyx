@@ -14,8 +14,8 @@ read.
 from libc.stdint cimport int32_t, int64_t
 from libc.string cimport memcmp
 
-from rmq_store.base.io._sync cimport (EAGAIN, ENOENT, ENOMEM, rmq_event_wake, rmq_load, rmq_mutex_lock, rmq_mutex_unlock,
-                                      rmq_publish, rmq_swap32)
+from rmq_store.base.io._sync cimport (ENOENT, ENOMEM, rmq_event_wake, rmq_load, rmq_mutex_lock, rmq_mutex_unlock, rmq_publish,
+                                      rmq_swap32)
 from rmq_store.codec._inner cimport BATCH_UNIT_SIZE, batch_base, batch_count, batch_valid
 from rmq_store.codec._layout cimport UNIT_SIZE
 from rmq_store.codec._unit cimport unit_blank
@@ -24,12 +24,12 @@ from rmq_store.queues.consumequeue._begins cimport (FOLLOW_PATIENCE, FOLLOW_UNIT
                                                     follow_unit, follow_units, queue_begins, queue_change_kind, queue_empty,
                                                     queue_look_for)
 from rmq_store.queues.consumequeue._descriptors cimport UnitFiles, descriptor_forget
-from rmq_store.queues.consumequeue._files cimport (files_done, files_init, files_lowest, files_pass_gone, files_passed,
-                                                   files_there)
+from rmq_store.queues.consumequeue._files cimport files_done, files_init, files_lowest, files_passed, files_there
 from rmq_store.queues.consumequeue._rest cimport state_kept
 from rmq_store.queues.consumequeue._state cimport QueueState, TableState, interests_of, links_of, state_of
 from rmq_store.queues.consumequeue._structs cimport Queue, QueueTable
 from rmq_store.queues.consumequeue._table cimport table_at, table_find, table_of_topic
+from rmq_store.queues.consumequeue._units cimport units_last_there
 
 cdef extern from *:
     """
@@ -106,12 +106,11 @@ cdef void _take_turns(TableState *t, bint some, bint whole) noexcept nogil:
             _rest_in_vain(t, q)
 
 
-cdef QueueState *_kept(TableState *t, Queue *q) noexcept nogil:
+cdef QueueState *queue_kept(TableState *t, Queue *q) noexcept nogil:
     cdef QueueState *s = state_kept(t, q)
-    if s != NULL and s.next_index < rmq_load(&q.max_offset):
-        s.next_index = q.max_offset                 # as it was found when the store was opened
-    if s != NULL and s.batched and s.batch_read < s.batch_end:
-        s.batch_read = s.batch_end
+    if s != NULL and s.back_end == 0:           # it has never gone back: as it was found when the store was opened
+        s.next_index = max(s.next_index, rmq_load(&q.max_offset))
+        s.batch_read = max(s.batch_read, s.batch_end) if s.batched else s.batch_read
     return s
 
 
@@ -129,12 +128,12 @@ cdef int queue_expect(QueueTable *table, const char *topic, int32_t topic_size, 
             return rc
     if q == NULL:
         q = table_find(t, topic, topic_size, queue_id, True)
-    s = _kept(t, q) if q != NULL else NULL
+    s = queue_kept(t, q) if q != NULL else NULL
     if s == NULL:
         return -ENOMEM
     if physical < q.max_physical_offset:    # its entry was read, or was of another life
         return 1
-    if (inner != s.batched or index < s.next_index) and physical >= q.max_physical_offset and s.anew_at == 0:
+    if (inner != s.batched or index < max(s.next_index, q.max_offset)) and physical >= q.max_physical_offset and s.anew_at == 0:
         s.anew_at = physical + 1
     queue_look_for(t, q, physical, FOLLOW_PATIENCE)
     return 1
@@ -191,15 +190,20 @@ cdef int _read_on(TableState *t, Queue *q, int64_t below, EntryLeads leads, void
                 s.next_index += 1
                 i += 1
                 continue
-            if (not follow_unit(s.batched, units + i * size, s.next_index, &u) or u.physical + u.size > below
-                    or (u.index < s.next_index and s.anew_at > 0)):
+            if not follow_unit(s.batched, units + i * size, s.next_index, &u):
+                rc = _pass_damage(t, s, size)
+                break
+            if u.physical + u.size > below or (u.index < s.next_index and s.anew_at > 0):
                 return 0
             if u.next_index <= s.next_index:        # one that was read before it was cut away
                 s.batch_read += size
                 i += 1
                 continue
             rc = leads(ctx, q, u.index, u.physical, u.size)
-            if rc <= 0:
+            if rc == 0:
+                rc = _pass_damage(t, s, size)
+                break
+            if rc < 0:
                 return rc
             if rc == LED and u.physical >= q.max_physical_offset:       # so do those before it; else it is damaged
                 s.new_min = u.next_index
@@ -216,7 +220,25 @@ cdef int _read_on(TableState *t, Queue *q, int64_t below, EntryLeads leads, void
             if s.anew_at > 0 and u.physical >= s.anew_at - 1:
                 s.anew_at = 0           # it was a record of this life, or of none that is there
             i += 1
-        rc = n > before // size
+        else:
+            rc = n > before // size
+    return rc
+
+
+cdef int _pass_damage(TableState *t, QueueState *s, int64_t size) noexcept nogil:
+    # Where the queue went back, and its last entry is back, or the next one came: whatever is no entry in front of these is
+    # damaged. 1: it was passed over; 0; -errno.
+    cdef int64_t at = s.batch_read if s.batched else s.next_index * UNIT_SIZE
+    cdef int rc
+    if at >= s.back_end:
+        return 0
+    rc = units_last_there(t, s, s.back_end) if at < s.back_end - size else 0
+    if rc == 0:
+        rc = units_last_there(t, s, s.back_end + size)
+    if rc > 0 and s.batched:
+        s.batch_read += size
+    elif rc > 0:
+        s.next_index += 1
     return rc
 
 
@@ -296,7 +318,7 @@ cdef int _change_kind(TableState *t, Queue *changed) noexcept nogil:
 
 
 cdef int64_t _batches_left(TableState *t, Queue *q, int64_t index) noexcept nogil:
-    # Of a batch queue: behind which unit it ends that has no message from `index` on; the queue offset there.
+    # Of a batch queue: it is read on behind the last unit that has no message from `index` on; the queue offset there.
     cdef QueueState *s = state_of(q)
     cdef unsigned char[FOLLOW_UNITS * BATCH_UNIT_SIZE] units
     cdef unsigned char *u
@@ -311,7 +333,6 @@ cdef int64_t _batches_left(TableState *t, Queue *q, int64_t index) noexcept nogi
             last = max(last, batch_base(u) + batch_count(u))
             position += BATCH_UNIT_SIZE
     s.batch_read = position
-    rmq_publish(&s.batch_end, position)
     return last
 
 
@@ -326,12 +347,11 @@ cdef void _go_back(TableState *t, Queue *q) noexcept nogil:
     while start < s.entries.end:
         descriptor_forget(t.cache, &s.entries, start)
         start += s.entries.file_size
-    if s.batched:
-        index = _batches_left(t, q, index)
     queue_look_for(t, q, max(q.max_physical_offset, s.expects) - 1, FOLLOW_PATIENCE)
+    s.back_end = max(s.back_end, s.batch_end if s.batched else end * UNIT_SIZE)
     if index > 0:
-        rmq_publish(&q.max_offset, index)
-        s.next_index, s.new_min = index, -1
+        rmq_publish(&q.max_offset, index)       # batch_end stays: what is missing before it is not damaged
+        s.next_index, s.new_min = _batches_left(t, q, index) if s.batched else index, -1
         rmq_publish(&q.max_physical_offset, -1)
     else:                               # it begins again, in this life or in another one
         queue_empty(t, q, q.max_physical_offset)
@@ -359,6 +379,7 @@ cdef int queues_read_on(QueueTable *table, int64_t below, bint all, bint whole, 
         s = state_of(q)
         begin = s.next_index
         rc = _read_on(t, q, below, leads, ctx, furthest)
+        s.failed = rc < 0
         if rc < 0:
             error = rc
         elif rc == OTHER_KIND:
@@ -373,91 +394,6 @@ cdef int queues_read_on(QueueTable *table, int64_t below, bint all, bint whole, 
         rc = _change_kind(t, changed)
         error = rc if rc < 0 else error
     return error
-
-
-cdef int _unit_from(TableState *t, QueueState *s, int64_t *at, int64_t end, Unit *u) noexcept nogil:
-    # 1: `at` becomes the place of the first unit from there on that is one; 0: there is none before `end`; -errno.
-    cdef unsigned char[FOLLOW_UNITS * BATCH_UNIT_SIZE] units
-    cdef int64_t size = BATCH_UNIT_SIZE if s.batched else UNIT_SIZE, n, i
-    while at[0] < end:
-        n = follow_units(t, &s.entries, at[0], size, units)
-        if n <= 0:
-            return <int> n if n < 0 else -EAGAIN
-        for i in range(min(n, (end - at[0]) // size)):
-            if follow_unit(s.batched, units + i * size, at[0] // UNIT_SIZE, u):
-                return 1
-            at[0] += size
-    return 0
-
-
-cdef int _follow_min(TableState *t, Queue *q, QueueState *s, int64_t physical) noexcept nogil:
-    cdef int64_t low, high, at, found, size, begins = -1, behind = 0
-    cdef Unit u
-    cdef int rc
-    files_pass_gone(t.cache, &s.entries, &q.removed_below, rmq_load(&q.removed_below))
-    size = BATCH_UNIT_SIZE if s.batched else UNIT_SIZE
-    low = rmq_load(&s.entries.first) if s.batched else max(rmq_load(&s.entries.first), rmq_load(&q.min_offset) * UNIT_SIZE)
-    high = rmq_load(&s.batch_end) if s.batched else rmq_load(&q.max_offset) * UNIT_SIZE
-    found = high - size
-    rc = _unit_from(t, s, &found, high, &u) if low < high else 1
-    if rc <= 0:
-        return rc if rc < 0 else -EAGAIN
-    while low < high:
-        at = found = low + (high - low) // size // 2 * size
-        rc = _unit_from(t, s, &found, high, &u)
-        if rc < 0:
-            return rc
-        if rc > 0 and u.physical < physical:
-            low, behind = found + size, u.next_index
-        else:                           # where a recovery may bring one back, it begins behind the one before
-            high, begins = at, u.index if rc > 0 and found == at else -1
-    if begins < 0:                      # if all of it is deleted, the queue counts as empty, and keeps its offset
-        begins = behind
-    rmq_mutex_lock(&t.cache.begins_lock)
-    if begins > rmq_load(&q.min_offset):
-        rmq_publish(&q.min_offset, begins)
-    rmq_mutex_unlock(&t.cache.begins_lock)
-    return 0
-
-
-cdef int queues_follow_min(QueueTable *table, int64_t physical, bint moved) noexcept nogil:
-    cdef TableState *t = _state(table)
-    cdef QueueState *s
-    cdef Queue *q
-    cdef int64_t i
-    cdef int rc, error = 0
-    for i in range(rmq_load(&t.count)):
-        q = table_at(t, i)
-        s = state_kept(t, q) if moved else state_of(q)
-        if s == NULL:
-            error = -ENOMEM if moved else error
-        elif moved or s.min_due:
-            rc = _follow_min(t, q, s, physical)
-            s.min_due = rc < 0
-            error = rc if rc < 0 and rc != -EAGAIN else error
-    return error
-
-
-cdef void queues_were_cleaned(QueueTable *table, int64_t physical) noexcept nogil:
-    cdef TableState *t = _state(table)
-    cdef QueueState *s
-    cdef Queue *q
-    cdef int64_t i
-    for i in range(rmq_load(&t.count)):
-        q = table_at(t, i)
-        s = _kept(t, q)
-        if s == NULL:
-            continue
-        if s.anew_at == 0:
-            s.anew_at = max(q.max_physical_offset, 0) + 1
-        queue_look_for(t, q, physical - 1, 1)
-
-
-cdef int queue_was_cleaned(QueueTable *table, const char *topic, int32_t topic_size, int32_t queue_id, bint inner,
-                           int64_t physical) noexcept nogil:
-    if table_find(_state(table), topic, topic_size, queue_id, False) != NULL:
-        return 1
-    return queue_expect(table, topic, topic_size, queue_id, 0, inner, physical - 1, True)
 
 
 cdef void queues_show(QueueTable *table, int64_t begins) noexcept nogil:
@@ -484,7 +420,7 @@ cdef void queues_show(QueueTable *table, int64_t begins) noexcept nogil:
             if rmq_load(<const int64_t *> interests_of(q)) != 0 or rmq_load(&t.hubs_for_all) > 0:
                 hubs_note(table, q)
             s.limit = FOLLOW_PATIENCE
-        ended = q.max_physical_offset >= s.expects or (s.limit == 0 and s.expects <= begins)
+        ended = q.max_physical_offset >= s.expects or (s.limit == 0 and s.expects <= begins and not s.failed)
         waits, q = q, s.next_dirty
         if s.expects > 0 and not ended and s.limit > 0:
             link = &s.next_dirty

@@ -25,7 +25,7 @@ cdef bint queue_keep_plain(QueueTable *table, Queue *q) noexcept nogil:
 cdef bint _bare(const Queue *q) noexcept nogil:
     # A queue without messages and files may become one of the other kind. What cannot be written now is not yet gone.
     cdef const QueueState *s
-    if marks_of(q).held != 0:
+    if rmq_load32(&marks_of(q).held) != 0:
         return False
     s = state_of(q)
     return (q.next_offset == 0 and rmq_load(&q.max_offset) == 0 and s.next_index == 0 and not s.dirty

@@ -11,6 +11,7 @@ from rmq_store.base.io._io cimport rmq_io
 from rmq_store.base.io._sync cimport (EIO, ENOENT, ENOMEM, EROFS, rmq_load, rmq_load32, rmq_mutex_lock, rmq_mutex_unlock,
                                       rmq_publish, rmq_publish32, rmq_swap32)
 from rmq_store.base.segment._allocator cimport Allocator
+from rmq_store.codec._inner cimport BATCH_UNIT_SIZE
 from rmq_store.codec._layout cimport RECORD_FIXED_SIZE, UNIT_SIZE
 from rmq_store.codec._unit cimport unit_bytes
 from rmq_store.queues.consumequeue._batches cimport (batches_back, batches_drop, batches_find, batches_min, batches_read,
@@ -21,8 +22,7 @@ from rmq_store.queues.consumequeue._entries cimport (entries_decide, entries_hav
 from rmq_store.queues.consumequeue._ext cimport ExtWindow, ext_look, ext_read
 from rmq_store.queues.consumequeue._files cimport (files_add, files_cut, files_modified_ms, files_pass_gone, files_passed,
                                                    files_read, files_remove_dirs, files_there)
-from rmq_store.queues.consumequeue._recover cimport (recover_back, recover_cut, recover_drop, recover_find, recover_min,
-                                                     recover_truncate)
+from rmq_store.queues.consumequeue._recover cimport (recover_back, recover_drop, recover_find, recover_min, recover_truncate)
 from rmq_store.queues.consumequeue._rest cimport HELD_BY_DISPATCH, rest_hold_dispatch, rest_published, state_hold, state_let
 from rmq_store.queues.consumequeue._spares cimport Spares, spares_clear, spares_make
 from rmq_store.queues.consumequeue._state cimport (FILLING_ALL, FILLING_BACK, FILLING_NOT, QueueState, TableState, entry_append,
@@ -192,7 +192,12 @@ cdef int queue_back_to(QueueTable *t, Queue *q, int64_t index) noexcept nogil:
 
 
 cdef int _cut(TableState *t, Queue *q, QueueState *s, int64_t argument) noexcept nogil:
-    return recover_cut(t, s)
+    # A file of zeros at the begin of a queue would be damage to the next open; where it begins later it says with which number.
+    cdef int rc = files_cut(t.cache, &s.entries, s.entries.written, BATCH_UNIT_SIZE if s.batched else UNIT_SIZE,
+                            s.entries.written > 0)
+    if rc >= 0 and t.ext_file_size > 0:
+        rc = files_cut(t.cache, &s.ext, s.ext.written, 1, s.ext.written > 0)
+    return rc
 
 
 cdef int queue_cut(QueueTable *t, Queue *q) noexcept nogil:
@@ -236,7 +241,7 @@ cdef void queue_empty(Queue *q) noexcept nogil:
 
 
 cdef int _delete_files(TableState *t, Queue *q, QueueState *s, int64_t argument) noexcept nogil:
-    cdef int rc = files_cut(t.cache, &s.entries, s.entries.first, False, False)
+    cdef int rc = files_cut(t.cache, &s.entries, s.entries.first, 0, False)
     if rc >= 0 and s.batched:           # it begins anew in its first file, where followers look
         s.entries.synced = 0
         rmq_publish(&s.entries.written, 0)
@@ -245,7 +250,7 @@ cdef int _delete_files(TableState *t, Queue *q, QueueState *s, int64_t argument)
     if rc >= 0:
         rc = files_remove_dirs(t.cache, &s.entries)
     if rc >= 0 and t.ext_file_size > 0:
-        rc = files_cut(t.cache, &s.ext, s.ext.first, False, False)
+        rc = files_cut(t.cache, &s.ext, s.ext.first, 0, False)
         if rc >= 0:
             rc = files_remove_dirs(t.cache, &s.ext)
     return rc

@@ -8,7 +8,6 @@ from rmq_store.queues.consumequeue._structs cimport Queue
 
 cdef int recover_find(TableState *t, Queue *q, QueueState *s, int64_t safe) noexcept nogil
 cdef int recover_back(TableState *t, Queue *q, QueueState *s, int64_t index) noexcept nogil
-cdef int recover_cut(TableState *t, QueueState *s) noexcept nogil
 cdef int recover_truncate(TableState *t, Queue *q, QueueState *s, int64_t physical) noexcept nogil
 cdef int recover_drop(TableState *t, Queue *q, QueueState *s, int64_t physical_min) noexcept nogil
 cdef int recover_min(TableState *t, Queue *q, QueueState *s, int64_t physical_min) noexcept nogil

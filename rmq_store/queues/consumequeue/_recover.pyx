@@ -6,7 +6,7 @@ entry of a file in truncation even if it is zeros: here zeros are no entry. The 
 queue. Entries are on the device only where a checkpoint says so, so any number of files may have a hole: here the walk begins
 with the last file whose first entry is known to be safe.
 """
-from libc.stdint cimport INT64_MAX, int64_t
+from libc.stdint cimport INT64_MAX, int32_t, int64_t
 from libc.string cimport memcpy, memset
 
 from rmq_store.base.io._sync cimport EIO, rmq_load, rmq_publish
@@ -42,7 +42,8 @@ cdef struct Window:
 
 cdef inline void _end_behind(End *end, const unsigned char *u) noexcept nogil:     # u: the last real entry so far
     end.physical = unit_physical(u) + unit_bytes(u)
-    end.ext_address = unit_code(u) if is_ext_address(unit_code(u)) else end.ext_address
+    # A lost sector may have had the lower half of an address: without one, the units themselves say where they end.
+    end.ext_address = unit_code(u) if is_ext_address(unit_code(u)) and <int32_t> unit_code(u) != 0 else end.ext_address
 
 
 cdef int _read(TableState *t, UnitFiles *f, unsigned char *u, int64_t position) noexcept nogil:
@@ -448,14 +449,6 @@ cdef int recover_back(TableState *t, Queue *q, QueueState *s, int64_t index) noe
     return 0
 
 
-cdef int recover_cut(TableState *t, QueueState *s) noexcept nogil:
-    # A file of zeros at the begin of a queue would be damage to the next open; where it begins later it says with which number.
-    cdef int rc = files_cut(t.cache, &s.entries, s.entries.written, True, s.entries.written > 0)
-    if rc >= 0 and t.ext_file_size > 0:
-        rc = files_cut(t.cache, &s.ext, s.ext.written, True, s.ext.written > 0)
-    return rc
-
-
 cdef int recover_truncate(TableState *t, Queue *q, QueueState *s, int64_t physical) noexcept nogil:
     cdef UnitFiles *f = &s.entries
     cdef unsigned char[UNIT_SIZE] u
@@ -487,10 +480,10 @@ cdef int recover_truncate(TableState *t, Queue *q, QueueState *s, int64_t physic
     if not t.readonly and end.position != limit:
         # Positions go first: nobody reads what is about to vanish.
         rmq_publish(&q.max_offset, end.position // UNIT_SIZE)
-        rc = files_cut(t.cache, f, end.position, True, f.first > 0)
+        rc = files_cut(t.cache, f, end.position, UNIT_SIZE, f.first > 0)
         if rc >= 0 and t.ext_file_size > 0:
             if end.position == f.first:
-                rc = files_cut(t.cache, &s.ext, s.ext.first, True, False)
+                rc = files_cut(t.cache, &s.ext, s.ext.first, 1, False)
             elif is_ext_address(end.ext_address):
                 rc = ext_recover(t.cache, &s.ext, end.ext_address, True, True)
         if rc < 0:

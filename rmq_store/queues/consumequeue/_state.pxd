@@ -50,6 +50,8 @@ cdef struct QueueState:
     int64_t expects                     # 1 + log offset of the last record that the log has of it; 0: none was seen
     int64_t anew_at                     # 1 + log offset of the first one that does not continue it, 0: none
     bint min_due                        # where it begins could not be told when the log began later
+    bint failed                         # the last look ended with an error
+    int64_t back_end                    # where it ended before it went back, as a place in its files; 0: it never did
     # a batch queue (_batches.pxd): next_index is the queue offset of the next message, `entries` has units of batches
     bint batched
     int batch_limit                     # dispatch: bytes of the buffer that may be used
