@@ -27,9 +27,8 @@ from rmq_store.codec._record cimport (RECORD_BLANK, RECORD_OK, PropertyView, Rec
                                       record_in_place, record_of_queue, record_parse, record_prefetch_next, topic_fits)
 from rmq_store.log.commitlog._log cimport Log
 from rmq_store.log.dispatch._dispatch cimport Dispatcher
-from rmq_store.queues.consumequeue._begins cimport LEADS_ON, LED
-from rmq_store.queues.consumequeue._cleaned cimport queue_was_cleaned, queues_follow_min, queues_were_cleaned
-from rmq_store.queues.consumequeue._follow cimport queue_expect, queues_read_on, queues_show
+from rmq_store.queues.consumequeue._begins cimport LEADS_ON, LED, queues_follow_min, queues_were_cleaned
+from rmq_store.queues.consumequeue._follow cimport queue_expect, queue_was_cleaned, queues_read_on, queues_show
 from rmq_store.queues.consumequeue._queue cimport Queue
 
 cdef enum:

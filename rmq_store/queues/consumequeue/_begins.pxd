@@ -3,8 +3,8 @@
 from libc.stdint cimport int32_t, int64_t
 
 from rmq_store.queues.consumequeue._descriptors cimport UnitFiles
-from rmq_store.queues.consumequeue._state cimport TableState
-from rmq_store.queues.consumequeue._structs cimport Queue
+from rmq_store.queues.consumequeue._state cimport QueueState, TableState
+from rmq_store.queues.consumequeue._structs cimport Queue, QueueTable
 
 cdef enum:
     LEADS = 1
@@ -40,3 +40,12 @@ cdef void queue_empty(TableState *t, Queue *q, int64_t physical) noexcept nogil
 cdef int queue_begins(TableState *t, Queue *q, int64_t below, EntryLeads leads, void *ctx) noexcept nogil
 # Its topic gets queues of the other kind. No queue of the topic is in the row of those that expect entries. 0 or -errno.
 cdef int queue_change_kind(TableState *t, Queue *changed) noexcept nogil
+
+# Its state, which says from the first time on how far the queue has been read. NULL: no memory.
+cdef QueueState *queue_kept(TableState *t, Queue *q) noexcept nogil
+# Under round_lock. The log begins at `physical` now: so do the queues. moved: since the last call; else only those are asked
+# that could not tell then, as the writer's recovery was about to bring an entry back, or the queue began anew. 0 or -errno: of
+# one queue, which is asked again.
+cdef int queues_follow_min(QueueTable *t, int64_t physical, bint moved) noexcept nogil
+# Records before `physical` were deleted that nobody has walked over: any queue may have entries of them, or have begun anew.
+cdef void queues_were_cleaned(QueueTable *t, int64_t physical) noexcept nogil

@@ -22,10 +22,9 @@ from rmq_store.codec._unit cimport unit_blank
 from rmq_store.queues.consumequeue._arrivals cimport hubs_note, hubs_signal
 from rmq_store.queues.consumequeue._begins cimport (FOLLOW_PATIENCE, FOLLOW_UNITS, LEADS_ON, LED, OTHER_KIND, EntryLeads, Unit,
                                                     follow_unit, follow_units, queue_begins, queue_change_kind, queue_empty,
-                                                    queue_look_for)
+                                                    queue_kept, queue_look_for)
 from rmq_store.queues.consumequeue._descriptors cimport UnitFiles, descriptor_forget
 from rmq_store.queues.consumequeue._files cimport files_done, files_init, files_lowest, files_passed, files_there
-from rmq_store.queues.consumequeue._rest cimport state_kept
 from rmq_store.queues.consumequeue._state cimport QueueState, TableState, interests_of, links_of, state_of
 from rmq_store.queues.consumequeue._structs cimport Queue, QueueTable
 from rmq_store.queues.consumequeue._table cimport table_at, table_find, table_of_topic
@@ -106,14 +105,6 @@ cdef void _take_turns(TableState *t, bint some, bint whole) noexcept nogil:
             _rest_in_vain(t, q)
 
 
-cdef QueueState *queue_kept(TableState *t, Queue *q) noexcept nogil:
-    cdef QueueState *s = state_kept(t, q)
-    if s != NULL and s.back_end == 0:           # it has never gone back: as it was found when the store was opened
-        s.next_index = max(s.next_index, rmq_load(&q.max_offset))
-        s.batch_read = max(s.batch_read, s.batch_end) if s.batched else s.batch_read
-    return s
-
-
 cdef int queue_expect(QueueTable *table, const char *topic, int32_t topic_size, int32_t queue_id, int64_t index, bint inner,
                       int64_t physical, bint whole) noexcept nogil:
     cdef TableState *t = _state(table)
@@ -137,6 +128,16 @@ cdef int queue_expect(QueueTable *table, const char *topic, int32_t topic_size, 
         s.anew_at = physical + 1
     queue_look_for(t, q, physical, FOLLOW_PATIENCE)
     return 1
+
+
+cdef int queue_was_cleaned(QueueTable *table, const char *topic, int32_t topic_size, int32_t queue_id, bint inner,
+                           int64_t physical) noexcept nogil:
+    cdef Queue *q = table_find(<TableState *> table, topic, topic_size, queue_id, False)
+    if q != NULL:                       # maybe by a directory of the other kind, which is empty
+        if state_of(q) != NULL and state_of(q).anew_at == 0:
+            state_of(q).anew_at = max(q.max_physical_offset, 0) + 1
+        return 1
+    return queue_expect(table, topic, topic_size, queue_id, 0, inner, physical - 1, True)
 
 
 # ---- entries
