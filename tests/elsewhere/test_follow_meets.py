@@ -412,3 +412,26 @@ def test_a_rotten_entry_among_those_that_come_back(tmp_path: Path, kind: str) ->
             reader._look_on()
             assert reader.max_offset("T", 0) < 45
         until(lambda: reader.max_offset("T", 0) == writer.max_offset("T", 0), 20_000)
+
+
+def test_a_batch_queue_that_stays_shorter_passes_over_a_rotten_unit(tmp_path: Path) -> None:
+    """It ended further behind before a recovery cut it: what is back behind the rotten unit is enough."""
+    root = tmp_path / "s"
+    with MessageStore.open(root, **SIZES) as writer:
+        put(writer, "batch", 10, b"x")
+        assert writer.wait_dispatched(30)
+    file = root / "batchconsumequeue" / "T" / "0" / f"{0:020d}"
+    whole = file.read_bytes()
+    with MessageStore.open(root, readonly=True, follow=True, **SIZES) as reader, open(file, "r+b") as f:
+        for at, end in ((16, 8), (6, 9)):
+            f.seek(0)
+            f.write(whole[:8 * 46] + bytes(2 * 46))
+            f.seek(3 * 46)
+            f.write(bytes(46 * (at == 6)))
+            f.flush()
+            assert not reader.get("T", 0, at)
+            reader._look_on()
+            f.seek(8 * 46)
+            f.write(whole[8 * 46:end * 46])
+            f.flush()
+            until(lambda: reader.max_offset("T", 0) >= 2 * end, 20_000)     # noqa: B023

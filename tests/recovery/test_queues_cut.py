@@ -1,4 +1,5 @@
 """A recovery that is killed at each call with which it cuts queues, and a power cut in the middle of their entries."""
+import struct
 import threading
 from pathlib import Path
 
@@ -88,3 +89,34 @@ def test_a_power_cut_loses_the_end_of_the_entries(crashed: tuple[str, Path, dict
     data = file.read_bytes()
     file.write_bytes(data[:sector * 512].ljust(len(data), b"\0"))
     check(root, kind, sizes)
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_an_extension_unit_at_a_multiple_of_4_gib(tmp_path: Path, clean: bool) -> None:
+    """The lower half of its address is 0, as that of one which a lost sector has cut in two."""
+    root, size, bound = tmp_path / "s", 4096, 1 << 32
+    sizes = SIZES | {"consumequeue_ext_enabled": True, "consumequeue_ext_file_size_bytes": size}
+    with MessageStore.open(root, **sizes) as store:
+        for _ in range(3):
+            store.put("T", b"x", tags="A")
+        assert store.wait_dispatched(30)
+    ext = root / "consumequeue_ext" / "T" / "0"
+    unit = (ext / f"{0:020d}").read_bytes()[:20]
+    (ext / f"{0:020d}").unlink()
+    full = (size - 4) // 20
+    (ext / f"{bound - size:020d}").write_bytes((full * unit + b"\xff\xff").ljust(size, b"\0"))
+    (ext / f"{bound:020d}").write_bytes(unit.ljust(size, b"\0"))
+    with open(root / "consumequeue" / "T" / "0" / f"{0:020d}", "r+b") as f:
+        for n, place in enumerate([bound - size + (full - 2) * 20, bound - size + (full - 1) * 20, bound]):
+            f.seek(n * 20 + 12)
+            f.write(struct.pack(">q", place - (1 << 63)))
+    if not clean:
+        (root / "abort").write_bytes(b"")
+    for n in range(2):
+        with MessageStore.open(root, **sizes) as store:
+            for _ in range(5):
+                store.put("T", b"x", tags="B")
+            assert store.wait_dispatched(30)
+            found = {tag: [m.queue_offset for m in store.get("T", 0, 0, 64, tags=tag)] for tag in "AB"}
+            assert found == {"A": [0, 1, 2], "B": list(range(3, 8 + 5 * n))}
+    assert {file.stat().st_size for file in ext.iterdir()} == {size}

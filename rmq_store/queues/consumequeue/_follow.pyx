@@ -192,7 +192,7 @@ cdef int _read_on(TableState *t, Queue *q, int64_t below, EntryLeads leads, void
                 i += 1
                 continue
             if not follow_unit(s.batched, units + i * size, s.next_index, &u):
-                rc = _pass_damage(t, s, size)
+                rc = _pass_damage(t, s, units + i * size, n - i, size)
                 break
             if u.physical + u.size > below or (u.index < s.next_index and s.anew_at > 0):
                 return 0
@@ -202,7 +202,7 @@ cdef int _read_on(TableState *t, Queue *q, int64_t below, EntryLeads leads, void
                 continue
             rc = leads(ctx, q, u.index, u.physical, u.size)
             if rc == 0:
-                rc = _pass_damage(t, s, size)
+                rc = _pass_damage(t, s, units + i * size, n - i, size)
                 break
             if rc < 0:
                 return rc
@@ -226,21 +226,33 @@ cdef int _read_on(TableState *t, Queue *q, int64_t below, EntryLeads leads, void
     return rc
 
 
-cdef int _pass_damage(TableState *t, QueueState *s, int64_t size) noexcept nogil:
-    # Where the queue went back, and its last entry is back, or the next one came: whatever is no entry in front of these is
-    # damaged. 1: it was passed over; 0; -errno.
-    cdef int64_t at = s.batch_read if s.batched else s.next_index * UNIT_SIZE
-    cdef int rc
+cdef int _pass_damage(TableState *t, QueueState *s, const unsigned char *units, int64_t n, int64_t size) noexcept nogil:
+    # Where the queue went back, and a later entry is back, or the next one: whatever is no entry in front of it is damaged, if
+    # it is the same when it is read once more. units: the n that were read from there on. 1: it was passed over, or another one
+    # has come; 0; -errno.
+    cdef unsigned char[FOLLOW_UNITS * BATCH_UNIT_SIZE] again
+    cdef int64_t at = s.batch_read if s.batched else s.next_index * UNIT_SIZE, i = 1
+    cdef Unit u
+    cdef int rc = 0
     if at >= s.back_end:
         return 0
-    rc = units_last_there(t, s, s.back_end) if at < s.back_end - size else 0
+    while i < n and rc == 0:
+        rc = follow_unit(s.batched, units + i * size, 0, &u)
+        i += 1
+    if rc == 0 and at < s.back_end - size:
+        rc = units_last_there(t, s, s.back_end)
     if rc == 0:
         rc = units_last_there(t, s, s.back_end + size)
-    if rc > 0 and s.batched:
+    if rc <= 0:
+        return rc
+    n = _units_at(t, &s.entries, at, size, again)
+    if n <= 0 or memcmp(again, units, size) != 0:
+        return <int> n if n < 0 else n > 0
+    if s.batched:
         s.batch_read += size
-    elif rc > 0:
+    else:
         s.next_index += 1
-    return rc
+    return 1
 
 
 cdef bint _is_other(const Queue *q, const QueueState *s, const unsigned char *before) noexcept nogil:

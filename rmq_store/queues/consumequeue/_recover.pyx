@@ -42,8 +42,10 @@ cdef struct Window:
 
 cdef inline void _end_behind(End *end, const unsigned char *u) noexcept nogil:     # u: the last real entry so far
     end.physical = unit_physical(u) + unit_bytes(u)
-    # A lost sector may have had the lower half of an address: without one, the units themselves say where they end.
-    end.ext_address = unit_code(u) if is_ext_address(unit_code(u)) and <int32_t> unit_code(u) != 0 else end.ext_address
+    # A lost sector may have had the lower half of an address: then it is none behind the one before.
+    cdef int64_t code = unit_code(u)
+    if is_ext_address(code) and (<int32_t> code != 0 or (is_ext_address(end.ext_address) and code > end.ext_address)):
+        end.ext_address = code
 
 
 cdef int _read(TableState *t, UnitFiles *f, unsigned char *u, int64_t position) noexcept nogil:
