@@ -4,7 +4,7 @@ How a unit is searched for: _units.pyx.
 """
 from libc.stdint cimport INT64_MAX, int32_t, int64_t
 
-from rmq_store.base.io._sync cimport EAGAIN, EIO, ENOENT, ENOMEM, rmq_load, rmq_load32, rmq_publish, rmq_publish32
+from rmq_store.base.io._sync cimport EAGAIN, EIO, ENOENT, ENOMEM, rmq_load, rmq_load32, rmq_publish
 from rmq_store.base.segment._file cimport text_copy
 from rmq_store.codec._inner cimport (BATCH_UNIT_SIZE, batch_base, batch_bytes, batch_code, batch_count, batch_physical,
                                      batch_time, batch_valid)
@@ -17,7 +17,7 @@ from rmq_store.queues.consumequeue._state cimport BATCH_DROP, BATCH_OPEN, QueueS
 from rmq_store.queues.consumequeue._structs cimport Queue, QueueTable
 from rmq_store.queues.consumequeue._table cimport table_batched
 from rmq_store.queues.consumequeue._units cimport (BLOCK_UNITS, BY_BASE, BY_END, BY_PHYSICAL, BY_TIME, units_first,
-                                                   units_fitting, units_last_there, units_one,
+                                                   units_fitting, units_cut_off, units_one,
                                                    units_valid_before, units_within)
 
 cdef enum:
@@ -119,7 +119,7 @@ cdef int64_t queue_read_batches(QueueTable *table, Queue *q, int64_t from_offset
     cdef UnitFiles *f = &s.entries
     cdef int64_t end, first, removed, got
     cdef bint following = t.cache.following, damaged = False
-    cdef int there
+    cdef int cut_off
     if from_offset < 0 or count <= 0 or not s.batched:      # meanwhile it became a queue of the other kind
         return 0
     while True:
@@ -137,13 +137,9 @@ cdef int64_t queue_read_batches(QueueTable *table, Queue *q, int64_t from_offset
             damaged = False         # deleted with the log that it led to, while it was searched: from the first that is left;
             continue                # or the queue begins anew
         if following and not damaged and (got == -EAGAIN or got == -ENOENT):
-            there = units_last_there(t, s, end)
-            if there == 0:          # cut off, or the queue has begun anew: the follower goes back there
-                rmq_publish(&s.vanished, from_offset + 1)
-                rmq_publish32(&t.vanished, 1)
-                return -EAGAIN
-            if there < 0:
-                return there
+            cut_off = units_cut_off(t, s, from_offset, end)
+            if cut_off != 0:        # or the queue has begun anew: the follower goes back there
+                return cut_off if cut_off < 0 else -EAGAIN
             damaged = True          # if it is not there once more: else it came between the two looks
             continue
         if got == -ENOENT and rmq_load(&q.max_offset) <= from_offset:

@@ -32,9 +32,13 @@ cdef int64_t follow_units(TableState *t, UnitFiles *f, int64_t position, int64_t
                           unsigned char *out) noexcept nogil
 # The queue expects the entry of the record at that log offset. looks: in vain, before it is looked at now and then only.
 cdef void queue_look_for(TableState *t, Queue *q, int64_t physical, int looks) noexcept nogil
+# Nobody knows a record of another life, but there may have been one: it is looked for.
+cdef inline void queue_may_be_anew(const Queue *q, QueueState *s) noexcept nogil:
+    if s.anew_at == 0:
+        s.anew_at = max(q.max_physical_offset, 0) + 1
 # What was known of the queue was of another life, or is gone. physical: the log offset of the first record of the life that
 # begins, or where the last one ended.
-cdef void queue_empty(TableState *t, Queue *q, int64_t physical) noexcept nogil
+cdef void queue_forget(TableState *t, Queue *q, int64_t physical) noexcept nogil
 # 1: the queue begins in the first file that is there, and what was known of it was of another life, or nothing. OTHER_KIND:
 # so, in a file of the other kind; queue_change_kind is due. 0; -errno.
 cdef int queue_begins(TableState *t, Queue *q, int64_t below, EntryLeads leads, void *ctx) noexcept nogil

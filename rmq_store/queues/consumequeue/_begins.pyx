@@ -83,7 +83,7 @@ cdef int _is_new(TableState *t, Queue *q, UnitFiles *f, bint batched, int64_t st
     return min(leads(ctx, q, u.index, u.physical, u.size), 1)
 
 
-cdef void queue_empty(TableState *t, Queue *q, int64_t physical) noexcept nogil:
+cdef void queue_forget(TableState *t, Queue *q, int64_t physical) noexcept nogil:
     cdef QueueState *s = state_of(q)
     cdef int64_t start = rmq_load(&s.entries.first)
     while start < s.entries.end:
@@ -115,7 +115,7 @@ cdef void _others_go(TableState *t, const Queue *begun, int64_t physical) noexce
         if q != begun and rmq_load(&q.max_offset) > 0:
             if files_lowest(t.cache, &state_of(q).entries, 0) == -ENOENT:
                 known = q.max_physical_offset
-                queue_empty(t, q, max(physical, known))
+                queue_forget(t, q, max(physical, known))
                 queue_look_for(t, q, known - 1, FOLLOW_PATIENCE)
             else:
                 left -= 1
@@ -124,7 +124,7 @@ cdef void _others_go(TableState *t, const Queue *begun, int64_t physical) noexce
 
 cdef void _begin_in(TableState *t, Queue *q, int64_t start, int64_t physical) noexcept nogil:
     cdef QueueState *s = state_of(q)
-    queue_empty(t, q, physical)
+    queue_forget(t, q, physical)
     rmq_publish(&s.batch_end, start)
     rmq_publish(&s.entries.end, start)
     rmq_publish(&s.entries.first, start)
@@ -225,7 +225,7 @@ cdef int queue_change_kind(TableState *t, Queue *changed) noexcept nogil:
     cdef bint batched = not state_of(changed).batched
     while q != NULL:
         if state_of(q).batched != batched:
-            queue_empty(t, q, physical)
+            queue_forget(t, q, physical)
         q = links_of(q).same_topic
     return min(topic_set_batched(<QueueTable *> t, changed.topic, changed.topic_size, BATCH_TAKE if batched else BATCH_DROP,
                                  CHANGE_ALL), 0)
@@ -314,6 +314,5 @@ cdef void queues_were_cleaned(QueueTable *table, int64_t physical) noexcept nogi
         s = queue_kept(t, q)
         if s == NULL:
             continue
-        if s.anew_at == 0:
-            s.anew_at = max(q.max_physical_offset, 0) + 1
+        queue_may_be_anew(q, s)
         queue_look_for(t, q, physical - 1, 1)

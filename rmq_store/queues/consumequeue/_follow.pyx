@@ -21,8 +21,8 @@ from rmq_store.codec._layout cimport UNIT_SIZE
 from rmq_store.codec._unit cimport unit_blank
 from rmq_store.queues.consumequeue._arrivals cimport hubs_note, hubs_signal
 from rmq_store.queues.consumequeue._begins cimport (FOLLOW_PATIENCE, FOLLOW_UNITS, LEADS_ON, LED, OTHER_KIND, EntryLeads, Unit,
-                                                    follow_unit, follow_units, queue_begins, queue_change_kind, queue_empty,
-                                                    queue_kept, queue_look_for)
+                                                    follow_unit, follow_units, queue_begins, queue_change_kind, queue_forget,
+                                                    queue_kept, queue_look_for, queue_may_be_anew)
 from rmq_store.queues.consumequeue._descriptors cimport UnitFiles, descriptor_forget
 from rmq_store.queues.consumequeue._files cimport files_done, files_init, files_lowest, files_passed, files_there
 from rmq_store.queues.consumequeue._state cimport QueueState, TableState, interests_of, links_of, state_of
@@ -124,7 +124,7 @@ cdef int queue_expect(QueueTable *table, const char *topic, int32_t topic_size, 
         return -ENOMEM
     if physical < q.max_physical_offset:    # its entry was read, or was of another life
         return 1
-    if (inner != s.batched or index < max(s.next_index, q.max_offset)) and physical >= q.max_physical_offset and s.anew_at == 0:
+    if (inner != s.batched or index < max(s.next_index, q.max_offset)) and s.anew_at == 0:
         s.anew_at = physical + 1
     queue_look_for(t, q, physical, FOLLOW_PATIENCE)
     return 1
@@ -134,8 +134,8 @@ cdef int queue_was_cleaned(QueueTable *table, const char *topic, int32_t topic_s
                            int64_t physical) noexcept nogil:
     cdef Queue *q = table_find(<TableState *> table, topic, topic_size, queue_id, False)
     if q != NULL:                       # maybe by a directory of the other kind, which is empty
-        if state_of(q) != NULL and state_of(q).anew_at == 0:
-            state_of(q).anew_at = max(q.max_physical_offset, 0) + 1
+        if state_of(q) != NULL:
+            queue_may_be_anew(q, state_of(q))
         return 1
     return queue_expect(table, topic, topic_size, queue_id, 0, inner, physical - 1, True)
 
@@ -367,7 +367,7 @@ cdef void _go_back(TableState *t, Queue *q) noexcept nogil:
         s.next_index, s.new_min = _batches_left(t, q, index) if s.batched else index, -1
         rmq_publish(&q.max_physical_offset, -1)
     else:                               # it begins again, in this life or in another one
-        queue_empty(t, q, q.max_physical_offset)
+        queue_forget(t, q, q.max_physical_offset)
     t.woken = t.woken or s.limit == 0
     s.limit = FOLLOW_PATIENCE
 

@@ -9,7 +9,7 @@ from libc.stdlib cimport calloc, free
 
 from rmq_store.base.io._io cimport rmq_io
 from rmq_store.base.io._sync cimport (EIO, ENOENT, ENOMEM, EROFS, rmq_load, rmq_load32, rmq_mutex_lock, rmq_mutex_unlock,
-                                      rmq_publish, rmq_publish32, rmq_swap32)
+                                      rmq_publish, rmq_swap32)
 from rmq_store.base.segment._allocator cimport Allocator
 from rmq_store.codec._inner cimport BATCH_UNIT_SIZE
 from rmq_store.codec._layout cimport RECORD_FIXED_SIZE, UNIT_SIZE
@@ -29,7 +29,7 @@ from rmq_store.queues.consumequeue._state cimport (FILLING_ALL, FILLING_BACK, FI
                                                    links_of, marks_of, state_of)
 from rmq_store.queues.consumequeue._syncing cimport entries_sync
 from rmq_store.queues.consumequeue._table cimport table_at, table_done, table_find, table_init, table_of_topic
-from rmq_store.queues.consumequeue._units cimport units_last_there
+from rmq_store.queues.consumequeue._units cimport units_cut_off
 
 cdef struct QueueFiles:
     QueueState state
@@ -348,16 +348,6 @@ cdef int queues_sync(QueueTable *t, int64_t pages_min) noexcept nogil:
 
 # ---- reading
 
-cdef int64_t _cut_off(QueueTable *t, QueueState *s, int64_t from_offset, int64_t end) noexcept nogil:
-    # Following: 1 where a recovery of the writer has cut this entry off (units_last_there), which the follower is told: it goes
-    # back there. 0: else it is damaged, or deleted; -errno.
-    cdef int there = units_last_there(&t.state, s, end * UNIT_SIZE)
-    if there == 0:
-        rmq_publish(&s.vanished, from_offset + 1)
-        rmq_publish32(&t.state.vanished, 1)
-    return there if there < 0 else there == 0
-
-
 cdef int64_t queue_read(QueueTable *t, Queue *q, int64_t from_offset, unsigned char *out, int64_t count) noexcept nogil:
     cdef QueueState *s
     cdef int64_t got, removed
@@ -396,7 +386,7 @@ cdef int64_t _read(QueueTable *t, Queue *q, QueueState *s, int64_t from_offset, 
             n += 1
         if got > 0 and (again or n == got // UNIT_SIZE):
             break
-        cut_off = _cut_off(t, s, from_offset + n, end)
+        cut_off = units_cut_off(&t.state, s, from_offset + n, end * UNIT_SIZE)
         if cut_off != 0:
             return cut_off if cut_off < 0 else n
         # What is not there once more, after the last one was, is damage. Else it has come between the two looks.

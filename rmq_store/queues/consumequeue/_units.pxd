@@ -31,3 +31,6 @@ cdef int64_t units_fitting(unsigned char *units, int64_t n, int64_t at, int64_t 
 # -errno. Where a unit and the queue's last one are gone, a recovery of the writer has cut them off, and brings them back, or
 # the queue begins anew. A unit that is gone while the last one is there is damaged.
 cdef int units_last_there(TableState *t, QueueState *s, int64_t end) noexcept nogil
+# Whether the unit of this queue offset, which was not there, is cut off so: 1: yes, and the follower is told to go back there;
+# 0: it is damaged, or deleted, or came meanwhile; -errno.
+cdef int units_cut_off(TableState *t, QueueState *s, int64_t from_offset, int64_t end) noexcept nogil

@@ -6,7 +6,7 @@ units that are read one by one, and the last steps of it over a block.
 from libc.stdint cimport INT16_MAX, int16_t, int64_t
 from libc.string cimport memcpy
 
-from rmq_store.base.io._sync cimport EIO, ENOENT
+from rmq_store.base.io._sync cimport EIO, ENOENT, rmq_publish, rmq_publish32
 from rmq_store.codec._inner cimport (BATCH_AT_COUNT, BATCH_UNIT_SIZE, batch_base, batch_bytes, batch_count,
                                      batch_physical, batch_time, batch_valid)
 from rmq_store.codec._layout cimport UNIT_SIZE
@@ -116,3 +116,11 @@ cdef int units_last_there(TableState *t, QueueState *s, int64_t end) noexcept no
     if got < size:
         return <int> got if got < 0 and got != -ENOENT else 0
     return batch_valid(u) if s.batched else unit_bytes(u) != 0
+
+
+cdef int units_cut_off(TableState *t, QueueState *s, int64_t from_offset, int64_t end) noexcept nogil:
+    cdef int there = units_last_there(t, s, end)
+    if there == 0:
+        rmq_publish(&s.vanished, from_offset + 1)
+        rmq_publish32(&t.vanished, 1)
+    return there if there < 0 else there == 0
