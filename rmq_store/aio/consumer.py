@@ -166,7 +166,10 @@ class AsyncConsumer:
             result = handle(message)
             if inspect.isawaitable(result):
                 result = await result
-        except Exception as error:
+        except (Exception, asyncio.CancelledError) as error:
+            task = asyncio.current_task()
+            if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+                raise               # somebody cancels this run; else it is of something that the handler awaited
             self._consumer._tell_failed(message, await self.retry(message), error)
         else:
             refuse_unrun("handle", handle, result)

@@ -153,6 +153,28 @@ def test_run_retries_what_raises_and_gives_back_what_is_cancelled(tmp_path, run,
     run(main())
 
 
+def test_a_cancelled_future_of_a_handler_is_a_failure_of_the_handler(tmp_path, run, caplog):
+    async def main():
+        async with await AsyncMessageStore.open(tmp_path / "s", **SMALL) as s, await s.consumer("G", "T", max_retries=0) as c:
+            await fill(s, 2)
+            stop, seen = asyncio.Event(), []
+
+            async def handle(message):
+                seen.append(int(bytes(message.body)))
+                if seen == [0]:
+                    future = asyncio.get_running_loop().create_future()
+                    future.cancel()
+                    await future
+                stop.set()
+
+            await c.run(handle, stop=stop)
+            assert seen == [0, 1]
+            (failed,) = [r for r in caplog.records if r.event == "MESSAGE_FAILED"]
+            assert failed.fields["error"] == "CancelledError"
+
+    run(main())
+
+
 def test_a_retry_waits_for_the_device_and_the_loop_does_not(tmp_path, run):
     async def main():
         probe = ProbeIo(keep_bytes=False)

@@ -311,9 +311,9 @@ class Consumer:
         else:
             refuse_unrun("handle", handle, result)
 
-    def _tell_failed(self, message: "Message", to: str, error: Exception) -> None:
+    def _tell_failed(self, message: "Message", to: str, error: BaseException) -> None:
         emit(Event.MESSAGE_FAILED, group=self.group, topic=origin_topic(message), msg_id=message.msg_id, to=to,
-             times=message.reconsume_times, error=f"{type(error).__name__}: {error}")
+             times=message.reconsume_times, error=": ".join(filter(None, (type(error).__name__, str(error)))))
 
     def _take(self, max_count: int, scan_max: int | None) -> tuple[Batch | None, bool]:
         """A batch, and whether to come again at once without one."""
