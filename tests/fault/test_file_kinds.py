@@ -87,7 +87,10 @@ def test_the_rule_of_each_kind_is_met(tmp_path, file):
     assert live.probe.hits == 1 and live.errors
 
 
-@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT], ids=errno.errorcode.get)
+WANTS = [errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN]
+
+
+@pytest.mark.parametrize("code", WANTS, ids=errno.errorcode.get)
 @pytest.mark.parametrize("file", ["/consumequeue.ne", "/.alloc/2"])      # .new, and .next.0: one that is made ahead
 def test_no_space_for_a_queue_or_the_index_heals(tmp_path, code, file):
     """Neither is worth a fence: entries are made when there is room, and the log they are made from is safe."""
@@ -107,6 +110,22 @@ def test_no_space_for_a_queue_or_the_index_heals(tmp_path, code, file):
         assert [bytes(m.body) for m in store.query_key("T", "k39")] == [b"39"]
     with MessageStore.open(tmp_path / "s", **options) as store:
         assert store.max_offset("T", 0) == 40 and not store.stats()["recovered"]
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EMFILE], ids=errno.errorcode.get)
+def test_a_paused_dispatch_neither_spins_nor_repeats_keys(tmp_path, code):
+    probe = ProbeIo()
+    with MessageStore.open(tmp_path / "s", _io=probe, **scenario.SMALL) as store:
+        store.put("T", b"0", keys="k0")
+        assert store.wait_dispatched(10)
+        probe.fail("pwrite", 1, code, path="/consumequeue/", sticky=True)
+        store.put("T", b"1", keys="k1")
+        for _ in range(3):
+            assert not store.wait_dispatched(0.2)
+        assert 1 < probe.hits < 100         # a pause of 0.1 s between rounds; without it, some ten thousand
+        probe.clear()
+        assert store.wait_dispatched(30)
+        assert len(list(store.query_key("T", "k1"))) == 1
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EIO], ids=errno.errorcode.get)

@@ -4,9 +4,9 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp
 
 from rmq_store.base.histogram._histogram cimport rmq_histogram_add
-from rmq_store.base.io._sync cimport (EDQUOT, EIO, ENOMEM, ENOSPC, ETIMEDOUT, rmq_add32, rmq_count, rmq_event_ticket,
-                                      rmq_event_wait, rmq_event_wake, rmq_fence, rmq_load, rmq_load32, rmq_mutex_lock,
-                                      rmq_mutex_try, rmq_mutex_unlock, rmq_pause, rmq_publish, rmq_publish32,
+from rmq_store.base.io._sync cimport (EAGAIN, EDQUOT, EIO, EMFILE, ENFILE, ENOMEM, ENOSPC, ETIMEDOUT, rmq_add32, rmq_count,
+                                      rmq_event_ticket, rmq_event_wait, rmq_event_wake, rmq_fence, rmq_load, rmq_load32,
+                                      rmq_mutex_lock, rmq_mutex_try, rmq_mutex_unlock, rmq_pause, rmq_publish, rmq_publish32,
                                       rmq_thread_join, rmq_thread_start)
 from rmq_store.base.segment._file cimport log_file_lost, log_file_release, row_find
 from rmq_store.codec._delay cimport delay_tags_code
@@ -191,13 +191,21 @@ cdef int _record(Dispatcher *d, const RecordView *v) noexcept nogil:
         d.put_timestamp = v.store_timestamp
         rmq_count(&q.records, 1)
         rmq_count(&q.bytes, v.size)
-    if d.index != NULL and kind != TRANSACTION_ROLLBACK and (p.uniq_key != NULL or p.keys != NULL):
+    if d.index != NULL and v.physical_offset >= d.indexed and kind != TRANSACTION_ROLLBACK and (
+            p.uniq_key != NULL or p.keys != NULL):
         rc = index_put(d.index, v.topic, v.topic_size, p.uniq_key, p.uniq_key_size, p.keys, p.keys_size, v.physical_offset,
                        v.store_timestamp)
         if rc < 0:
             d.index_failed = True
-        return rc
+            return rc
+        d.indexed = v.physical_offset + v.size      # a round that fails behind this enters the keys once
     return 0
+
+
+cdef inline bint _is_want(int rc) noexcept nogil:
+    # The process or the machine lacks something for a while: descriptors, memory, threads, room. The entries are kept, and the
+    # records that they come from are safe in the log. So dispatch pauses, and raises no fence.
+    return (rc == -ENOSPC or rc == -EDQUOT or rc == -EMFILE or rc == -ENFILE or rc == -ENOMEM or rc == -EAGAIN)
 
 
 cdef inline bint _held_back(Dispatcher *d, int64_t at) noexcept nogil:
@@ -365,7 +373,8 @@ cdef int _told_round(Dispatcher *d, int64_t limit) noexcept nogil:
     _hold_log(d, rc)
     if d.log.dispatched > before:
         rmq_histogram_add(&d.lag_times, (d.log.io.wall_ms(d.log.io.ctx) - d.last_timestamp) * 1_000_000)
-    if rc < 0 and rc != -ENOSPC and rc != -EDQUOT:
+    rmq_publish32(&d.wants, -rc if _is_want(rc) else 0)
+    if rc < 0 and not _is_want(rc):
         log_fence(d.log, rc, FENCE_WRITE)       # first: who sees the error tells the fence's
         rmq_publish32(&d.error, -rc)
     rmq_event_wake(&d.moved)
@@ -415,9 +424,8 @@ cdef void *_run(void *arg) noexcept nogil:
             rmq_mutex_lock(&d.round_lock)
             rc = _told_round(d, limit) if rmq_load32(&d.error) == 0 else 0
             rmq_mutex_unlock(&d.round_lock)
-            if rc == -ENOSPC or rc == -EDQUOT or rc == ANEW:
-                # A full disk heals: the entries are kept, and the log they come from is safe. Whoever settles a queue that
-                # begins anew wakes this thread.
+            if _is_want(rc) or rc == ANEW:
+                # Whoever settles a queue that begins anew wakes this thread.
                 rmq_event_wait(&log.dispatch_wanted, ticket, FULL_DISK_RETRY_NS)
             elif rc == 0 and rmq_load(&log.dispatched) == before:
                 rmq_event_wait(&log.dispatch_wanted, ticket, POLL_NS)
@@ -472,6 +480,7 @@ cdef int dispatch_wait(Dispatcher *d, int64_t position, int64_t timeout_ns) noex
     cdef int64_t deadline = d.log.io.mono_ns(d.log.io.ctx) + timeout_ns
     cdef int64_t now
     cdef int ticket
+    cdef bint woke = False
     while True:
         ticket = rmq_event_ticket(&d.moved)
         if rmq_load(&d.log.dispatched) >= position:
@@ -481,5 +490,7 @@ cdef int dispatch_wait(Dispatcher *d, int64_t position, int64_t timeout_ns) noex
         now = d.log.io.mono_ns(d.log.io.ctx)
         if now >= deadline:
             return -ETIMEDOUT
-        rmq_event_wake(&d.log.dispatch_wanted)
+        if not woke or rmq_load32(&d.wants) == 0:   # each failed round wakes this thread, which must not cut its pause short
+            rmq_event_wake(&d.log.dispatch_wanted)
+        woke = True
         rmq_event_wait(&d.moved, ticket, deadline - now)
