@@ -274,6 +274,7 @@ def catch_up(StoreCore store not None, int64_t end, int64_t begin, bint filling)
     cdef int rc
     end = min(end, rmq_load(&store.log.confirm))
     rmq_publish(&store.log.dispatched, begin)
+    store.dispatcher.indexed = 0        # an earlier pass may have begun later than this one: no key may be missing
     queues_fill(store.queues, filling, begin, end)
     with nogil:
         rc = dispatch_to(store.dispatcher, end)

@@ -41,7 +41,6 @@ cdef struct Dispatcher:
     int64_t records                 # rmq_count
     rmq_histogram lag_times         # ns from the store time of a round's last record to its being readable; in whole ms
     int error                       # first error of the queue or index files; 0 none
-    int wants                       # atomic: errno of what the last round lacked, for which dispatch pauses; 0 nothing
     pthread_t thread
     rmq_event moved                 # `dispatched` moved
     int waiters                     # readers that wait for a message: atomic

@@ -32,7 +32,7 @@ cdef int64_t IDLE_BEFORE_SLEEP = 50
 cdef int EAGER_SLEEPS = 64      # sleeps without a timeout after the last reader that waited
 cdef int EAGER_SPINS = 100      # looks before each of them: a stream of puts must not pay a wake-up each
 cdef int64_t STREAM_NS = 20_000     # appends that come faster are a stream: the dispatcher's work, not the appender's
-cdef int64_t FULL_DISK_RETRY_NS = 100_000_000
+cdef int64_t WANT_RETRY_NS = 100_000_000
 
 
 cdef Dispatcher *dispatcher_new(Log *log, QueueTable *queues, Index *index) noexcept nogil:
@@ -205,7 +205,7 @@ cdef int _record(Dispatcher *d, const RecordView *v) noexcept nogil:
 cdef inline bint _is_want(int rc) noexcept nogil:
     # The process or the machine lacks something for a while: descriptors, memory, threads, room. The entries are kept, and the
     # records that they come from are safe in the log. So dispatch pauses, and raises no fence.
-    return (rc == -ENOSPC or rc == -EDQUOT or rc == -EMFILE or rc == -ENFILE or rc == -ENOMEM or rc == -EAGAIN)
+    return rc == -ENOSPC or rc == -EDQUOT or rc == -EMFILE or rc == -ENFILE or rc == -ENOMEM or rc == -EAGAIN
 
 
 cdef inline bint _held_back(Dispatcher *d, int64_t at) noexcept nogil:
@@ -373,7 +373,6 @@ cdef int _told_round(Dispatcher *d, int64_t limit) noexcept nogil:
     _hold_log(d, rc)
     if d.log.dispatched > before:
         rmq_histogram_add(&d.lag_times, (d.log.io.wall_ms(d.log.io.ctx) - d.last_timestamp) * 1_000_000)
-    rmq_publish32(&d.wants, -rc if _is_want(rc) else 0)
     if rc < 0 and not _is_want(rc):
         log_fence(d.log, rc, FENCE_WRITE)       # first: who sees the error tells the fence's
         rmq_publish32(&d.error, -rc)
@@ -425,8 +424,8 @@ cdef void *_run(void *arg) noexcept nogil:
             rc = _told_round(d, limit) if rmq_load32(&d.error) == 0 else 0
             rmq_mutex_unlock(&d.round_lock)
             if _is_want(rc) or rc == ANEW:
-                # Whoever settles a queue that begins anew wakes this thread.
-                rmq_event_wait(&log.dispatch_wanted, ticket, FULL_DISK_RETRY_NS)
+                # ANEW: the thread that settles the queue wakes this one.
+                rmq_event_wait(&log.dispatch_wanted, ticket, WANT_RETRY_NS)
             elif rc == 0 and rmq_load(&log.dispatched) == before:
                 rmq_event_wait(&log.dispatch_wanted, ticket, POLL_NS)
             continue
@@ -480,7 +479,8 @@ cdef int dispatch_wait(Dispatcher *d, int64_t position, int64_t timeout_ns) noex
     cdef int64_t deadline = d.log.io.mono_ns(d.log.io.ctx) + timeout_ns
     cdef int64_t now
     cdef int ticket
-    cdef bint woke = False
+    if rmq_load(&d.log.dispatched) < position:
+        rmq_event_wake(&d.log.dispatch_wanted)  # once: each failed round wakes this thread, which must not cut its pause short
     while True:
         ticket = rmq_event_ticket(&d.moved)
         if rmq_load(&d.log.dispatched) >= position:
@@ -490,7 +490,4 @@ cdef int dispatch_wait(Dispatcher *d, int64_t position, int64_t timeout_ns) noex
         now = d.log.io.mono_ns(d.log.io.ctx)
         if now >= deadline:
             return -ETIMEDOUT
-        if not woke or rmq_load32(&d.wants) == 0:   # each failed round wakes this thread, which must not cut its pause short
-            rmq_event_wake(&d.log.dispatch_wanted)
-        woke = True
         rmq_event_wait(&d.moved, ticket, deadline - now)
