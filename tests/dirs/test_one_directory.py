@@ -2,6 +2,7 @@
 import errno
 import os
 import shutil
+import time
 
 import pytest
 
@@ -13,6 +14,7 @@ from rmq_store.codec._layout import CHECKPOINT_AT_FLUSHED
 from rmq_store.services.integrity.repair import repair
 from rmq_store.status import GetStatus
 from tests.dirs.conftest import SEGMENT, SIZES, content, numbers
+from tests.soon import until
 
 CURE = "name all of them in commitlog_path; .*mount it; .*commitlog_loss_accepted=True"
 
@@ -100,6 +102,10 @@ def test_one_of_two_directories_is_given(two, ending, seal):
         while store.stats()["wrote"] < SEGMENT * 3 // 2:
             store.put("T", count.to_bytes(4, "big") + bytes(3000))
             count += 1
+        last = time.time_ns() // 1_000_000      # without the seal, a newer time in the checkpoint tells of the second file
+        until(lambda: time.time_ns() // 1_000_000 > last)
+        store.put("T", count.to_bytes(4, "big"))
+        count += 1
     for log in two.logs:            # those that were made ahead would be a hole
         for path in log.iterdir():
             if int(path.name) >= 2 * SEGMENT:
