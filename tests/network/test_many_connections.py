@@ -104,8 +104,8 @@ def test_a_thousand_connections_leave_nothing(opened):
     come_and_go(front, 200)                     # what is made once is made
     fds, memory = descriptors(), allocated()
     come_and_go(front, 1000)
-    assert descriptors() == fds
-    assert allocated() - memory < 1 << 20       # 1,000 of anything that stays would be more
+    until(lambda: descriptors() <= fds)         # a connection is counted out before it is closed
+    until(lambda: allocated() - memory < 1 << 20)       # 1,000 of anything that stays would be more
     peer = Peer(front.address)
     assert peer.ask(310, SEND, b"x").code == 0
     assert front.counts()["bad"] == 1200 // len(WAYS)
