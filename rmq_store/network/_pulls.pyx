@@ -23,7 +23,8 @@ from rmq_store.network._net cimport (RMQ_ANSWER_ROOM, RMQ_DONE, RMQ_ONEWAY, RMQ_
                                      rmq_connection_slow, rmq_done, rmq_frame, rmq_net_find, rmq_net_now, rmq_pull,
                                      rmq_pull_decode, rmq_text, rmq_text_is)
 from rmq_store.network._state cimport (CODES_MAX, FOUND_MAX, HELD_BUCKETS, HELD_MAX, NOTED, Held, HeldQueue, Pull, Service)
-from rmq_store.network._tables cimport (PERM_READ, SubscriptionRow, TopicRow, tables_subscription, tables_topic, text_hash)
+from rmq_store.network._tables cimport (PERM_READ, SubscriptionRow, TopicRow, tables_queue, tables_subscription, tables_topic,
+                                        text_hash)
 from rmq_store.queues.consumequeue._arrivals cimport hub_take, hub_unwatch, hub_watch
 from rmq_store.queues.consumequeue._queue cimport Queue, queue_read, queues_find
 
@@ -111,6 +112,7 @@ cdef rmq_done pull_request(Service *s, rmq_connection *c, const rmq_frame *f) no
     cdef rmq_pull h
     cdef Pull p
     cdef TopicRow *t
+    cdef Queue **place
     cdef int32_t status
     cdef int64_t ms
     cdef bint commits
@@ -121,9 +123,12 @@ cdef rmq_done pull_request(Service *s, rmq_connection *c, const rmq_frame *f) no
     t = tables_topic(s.tables, h.topic)
     if t == NULL or not t.perm & PERM_READ or h.queue_id < 0 or h.queue_id >= t.read_queues or not _subscribed(s, &h, &p):
         return RMQ_PASS
-    if t.queues[h.queue_id] == NULL:
-        t.queues[h.queue_id] = queues_find(s.queues, t.name, t.size, h.queue_id, True)
-    p.queue = t.queues[h.queue_id]
+    place = tables_queue(t, h.queue_id)
+    if place == NULL:
+        return RMQ_PASS
+    if place[0] == NULL:
+        place[0] = queues_find(s.queues, t.name, t.size, h.queue_id, True)
+    p.queue = place[0]
     if p.queue == NULL:
         return RMQ_PASS
     p.group, p.generation = h.group, s.tables.generation

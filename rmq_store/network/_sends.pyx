@@ -22,7 +22,7 @@ from rmq_store.network._net cimport (
     rmq_frame, rmq_send, rmq_send_decode, rmq_text)
 from rmq_store.network._settled cimport SENT, SLAVE_NOT_AVAILABLE, settled_answer, settled_later, settled_room
 from rmq_store.network._state cimport BATCH_MAX, UNIQUE_MAX, Service, Waiting
-from rmq_store.network._tables cimport PERM_WRITE, TopicRow, tables_topic
+from rmq_store.network._tables cimport PERM_WRITE, TopicRow, tables_queue, tables_topic
 from rmq_store.queues.consumequeue._kinds cimport queue_keep_plain
 from rmq_store.queues.consumequeue._queue cimport Queue, queues_find
 
@@ -57,7 +57,7 @@ cdef bint _is_odd(const Service *s, const Property *p) noexcept nogil:
     if first == c"T":
         return _named(p, b"TRAN_MSG", 8) or _begins(p, b"TIMER_", 6)
     if first == c"I":
-        return s.lights and _begins(p, b"INNER_MULTI_", 12)
+        return (s.lights or s.access != NULL) and _begins(p, b"INNER_MULTI_", 12)
     return first == c"_" and _begins(p, b"__", 2)
 
 
@@ -144,11 +144,14 @@ cdef void _born_host(RecordArgs *a, const rmq_address *peer) noexcept nogil:
 
 
 cdef Queue *_queue(Service *s, TopicRow *t, int32_t queue_id) noexcept nogil:
-    cdef Queue *q = t.queues[queue_id]
-    if q == NULL:       # of batches, if topics.json says otherwise by now: Python refuses what goes there
+    cdef Queue **place = tables_queue(t, queue_id)
+    cdef Queue *q
+    if place == NULL:
+        return NULL
+    if place[0] == NULL:        # of batches, if topics.json says otherwise by now: Python refuses what goes there
         q = queues_find(s.queues, t.name, t.size, queue_id, True)
-        t.queues[queue_id] = q if q != NULL and queue_keep_plain(s.queues, q) else NULL
-    return t.queues[queue_id]
+        place[0] = q if q != NULL and queue_keep_plain(s.queues, q) else NULL
+    return place[0]
 
 
 cdef rmq_done _later(Service *s, rmq_connection *c, const rmq_frame *f) noexcept nogil:
@@ -304,7 +307,7 @@ cdef int32_t _measure(Service *s, RecordArgs *a, const rmq_frame *f, int64_t *to
         if status != BATCH_ELEMENT:
             return n if status == BATCH_END else 0
         text = e.properties
-        while s.lights and property_next(&text, e.properties + e.properties_size, &own):
+        while (s.lights or s.access != NULL) and property_next(&text, e.properties + e.properties_size, &own):
             if _is_odd(s, &own):
                 return 0
         if n == BATCH_MAX:

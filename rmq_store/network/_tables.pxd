@@ -7,6 +7,7 @@ from rmq_store.queues.consumequeue._queue cimport Queue
 cdef enum:
     PERM_WRITE = 2
     PERM_READ = 4
+    QUEUES_PAGE = 64
 
 cdef struct TopicRow:
     const char *name
@@ -14,7 +15,7 @@ cdef struct TopicRow:
     int32_t perm
     int32_t read_queues
     int32_t write_queues
-    Queue **queues              # the thread's: looked up when they are first asked for
+    Queue ***queues             # the thread's, in pages of QUEUES_PAGE: made and looked up when they are first asked for
 
 cdef struct SubscriptionRow:
     const char *group           # and behind it, without a byte between, the topic
@@ -34,6 +35,7 @@ cdef struct Tables:
 
 cdef Tables *tables_new(object topics, object subscriptions) except NULL
 cdef void tables_free(Tables *t) noexcept nogil
+cdef Queue **tables_queue(TopicRow *t, int32_t queue_id) noexcept nogil      # its place; NULL: no memory
 cdef TopicRow *tables_topic(const Tables *t, rmq_text name) noexcept nogil      # NULL: not known
 cdef SubscriptionRow *tables_subscription(const Tables *t, rmq_text group, rmq_text topic) noexcept nogil
 cdef uint32_t text_hash(rmq_text t, uint32_t before) noexcept nogil

@@ -64,7 +64,7 @@ cdef int _add_topic(Tables *t, bytes name, int32_t perm, int32_t read, int32_t w
     while t.topics[at].name != NULL:
         at = (at + 1) & t.topics_mask
     row = &t.topics[at]
-    row.queues = <Queue **> calloc(max(read, write, 1), sizeof(Queue *))
+    row.queues = <Queue ***> calloc(_pages(max(read, write)), sizeof(Queue **))
     if row.queues == NULL:
         raise MemoryError("table")
     row.perm, row.read_queues, row.write_queues, row.size = perm, read, write, text.size
@@ -96,13 +96,34 @@ cdef int _add_subscription(Tables *t, bytes group, bytes topic, version, tuple c
     return 0
 
 
+cdef int32_t _pages(int32_t queues) noexcept nogil:
+    return max(queues - 1, 0) // QUEUES_PAGE + 1
+
+
+cdef void _free_queues(TopicRow *t) noexcept nogil:
+    cdef int32_t i
+    if t.queues != NULL:
+        for i in range(_pages(max(t.read_queues, t.write_queues))):
+            free(t.queues[i])
+    free(t.queues)
+
+
+cdef Queue **tables_queue(TopicRow *t, int32_t queue_id) noexcept nogil:
+    cdef Queue ***page = &t.queues[queue_id // QUEUES_PAGE]
+    if page[0] == NULL:
+        page[0] = <Queue **> calloc(QUEUES_PAGE, sizeof(Queue *))
+        if page[0] == NULL:
+            return NULL
+    return &page[0][queue_id % QUEUES_PAGE]
+
+
 cdef void tables_free(Tables *t) noexcept nogil:
     cdef uint32_t i
     if t == NULL:
         return
     if t.topics != NULL:
         for i in range(t.topics_mask + 1):
-            free(t.topics[i].queues)
+            _free_queues(&t.topics[i])
             free(<void *> t.topics[i].name)
     if t.subscriptions != NULL:
         for i in range(t.subscriptions_mask + 1):
