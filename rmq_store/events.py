@@ -295,10 +295,20 @@ class Event(Enum):
 _LOGGERS = {event: logging.getLogger("rmq_store." + event.room) for event in Event}
 
 
+def printable(text: str) -> str:
+    """The text without what would begin another line, or move a terminal's cursor or colour it: for whatever a peer or a file
+    says, in logs and on screens."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def _shown(value: object) -> object:
+    return printable(str(value)) if isinstance(value, str | BaseException) else value
+
+
 def emit(event: Event, **fields: object) -> None:
     """Logs `event`. The record also keeps fields that the sentence does not name. If a field of the sentence is missing and
     the event is enabled, the call raises KeyError, so that a test finds the mistake."""
     log = _LOGGERS[event]
     if log.isEnabledFor(event.level):
-        text = event.sentence % fields
+        text = event.sentence % {name: _shown(value) if name != "threads" else value for name, value in fields.items()}
         log.log(event.level, "%s", text, extra={"event": event.name, "fields": fields}, stacklevel=2)

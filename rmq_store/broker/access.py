@@ -4,20 +4,20 @@ A request carries AccessKey and Signature. The latter is Base64 of HMAC-SHA1, un
 the other fields in the order of their names, and of the body. `Access.check` is asked before any processor. What it refuses
 gets the answer that RocketMQ gives. Any thread.
 
-The rules are here alone. The network thread checks signatures itself, and answers a request if `check` has allowed the account
-the same topic and group before, by the same rules. It asks for `look` once a second. All other requests come here.
+broker/resources.py says what a request needs, and this module alone who has it. The network thread checks signatures itself.
+It answers a request if `check` has allowed the account the same topic and group before, by the same rules. It asks for `look`
+once a second. All other requests come here.
 """
 import base64
 import hmac
 import logging
 import threading
 import time
-from collections.abc import Iterator
-from typing import Any
 
-from rmq_store.broker.acl_file import PUB, SUB, Account, Rules, acl_files, read_rules
-from rmq_store.broker.codes import RETRY, Code
-from rmq_store.broker.request import Handle, Refused, json_body
+from rmq_store.broker.acl_file import Account, Rules, acl_files, read_rules
+from rmq_store.broker.codes import PUB, Code
+from rmq_store.broker.request import Handle, Refused
+from rmq_store.broker.resources import EXCEPTION, ROWS, Row, refuse, topic_of
 from rmq_store.errors import ConfigError
 from rmq_store.network.front import NativeFront
 from rmq_store.remoting.frame import Frame
@@ -29,12 +29,10 @@ STILL_S = 0.05          # a change counts when it is the same for so long: half 
 ACCESS_KEY, SIGNATURE = "AccessKey", "Signature"
 UNIQUE = "_UNIQUE_KEY_QUERY"        # clients of 4.9.8 and later sign this field; those before do not, and RocketMQ expects that
 TRACE = "RMQ_SYS_TRACE_TOPIC"
-# make, change and delete topics and groups, and change options
-ADMIN = frozenset((17, 25, 200, 207, 215))
 SENDS, READS = (10, 310, 320), (11, 361, 15)
-REPLIES, RECALL, RESET_OFFSET = (324, 325), 370, 222
+REPLIES = 324, 325
 GRANTED = frozenset((*SENDS, *READS))
-EXCEPTION = "org.apache.rocketmq.acl.common.AclException: "
+NONE = Row("", "")
 log = logging.getLogger("rmq_store.broker")
 
 
@@ -60,8 +58,9 @@ class Access:
         self._front = front
         self._tell_accounts()
 
-    def check(self, connection: Handle, frame: Frame) -> None:
-        """connection: the client's, whose address may need no signature. Raises Refused."""
+    def check(self, connection: Handle, frame: Frame) -> Account | None:
+        """The account that signed the request. connection: the client's, whose address may need no signature: None. Raises
+        Refused."""
         if time.monotonic() >= self._due:
             self.look()
         generation, rules = self._generation, self._rules       # in this order: an older number grants nothing
@@ -69,14 +68,20 @@ class Access:
         if any(white(host) for white in rules.white):
             if self._front is not None:
                 self._front.trust(generation, connection.id)
-            return
+            return None
         account = _signed(rules, host, frame)
         if account is not None:
-            if not (frame.code in REPLIES and _topic(frame) == self._reply_topic):      # whoever was asked may answer
-                _check_permissions(account, frame)
+            # whoever was asked may answer
+            _check_permissions(account, frame, self._reply_topic if frame.code in REPLIES else "")
             if self._front is not None and frame.code in GRANTED:
-                self._front.grant(generation, account.access_key, _topic(frame), frame.ext.get("consumerGroup", "")
+                self._front.grant(generation, account.access_key, topic_of(frame), frame.ext.get("consumerGroup", "")
                                   if frame.code in READS else None)
+        return account
+
+    def may(self, access_key: str, resource: str, perm: int) -> bool:
+        """Whether an account that was checked before has this permission now. access_key "": its address needs none."""
+        account = self._rules.accounts.get(access_key)
+        return not access_key or (account is not None and account.may(resource, perm))
 
     def _tell_accounts(self) -> None:
         if self._front is not None:
@@ -137,53 +142,14 @@ def _signature(account: Account, frame: Frame, left_out: str) -> bytes:
     return base64.b64encode(digest.digest())
 
 
-def _check_permissions(account: Account, frame: Frame) -> None:
-    needed = list(_resources(frame))
+def _check_permissions(account: Account, frame: Frame, free: str) -> None:
+    """free: a topic into which this request may send without a permission; "" for none."""
+    row = ROWS.get(frame.code, NONE)
+    needed = [] if row.of is None else [one for one in row.of(frame) if one[0] != free or not free]
     if needed == [(TRACE, PUB)]:
         return
-    if frame.code in ADMIN and not account.admin:
+    if row.admin and not account.admin:
         raise _refused(f"Need admin permission for request code={frame.code}, but accessKey={account.access_key} is not")
-    if account.admin and account.perms is None:
-        return
     for resource, perm in needed:
-        if not account.allows(resource, perm):
-            kind, name = ("group", resource[len(RETRY):]) if resource.startswith(RETRY) else ("topic", resource)
-            raise _refused(f"No default permission for {kind}:{name:.255}")
-
-
-def _resources(frame: Frame) -> Iterator[tuple[str, int]]:
-    """(topic, or %RETRY%group, what the request does with it)."""
-    ext, code = frame.ext, frame.code
-    if code in SENDS or code in REPLIES or code == RECALL:
-        topic = _topic(frame)
-        yield topic, SUB if topic.startswith(RETRY) else PUB      # a consumer puts back what failed
-    elif code == 36:
-        yield RETRY + ext.get("group", ""), SUB
-    elif code in READS:
-        yield _topic(frame), SUB
-        yield RETRY + ext.get("consumerGroup", ""), SUB
-    elif code == RESET_OFFSET:
-        yield ext.get("topic", ""), SUB
-        yield RETRY + ext.get("group", ""), SUB
-    elif code == 12:
-        yield ext.get("topic", ""), SUB
-    elif code in (35, 38):
-        if code == 38 or ext.get("consumerGroup"):
-            yield RETRY + ext.get("consumerGroup", ""), SUB
-    elif code == 34:
-        yield from _of_heartbeat(frame)
-
-
-def _topic(frame: Frame) -> str:
-    return frame.ext.get("b" if frame.code in (310, 320, 325) else "topic", "")
-
-
-def _of_heartbeat(frame: Frame) -> Iterator[tuple[str, int]]:
-    for data in _dicts(json_body(frame.body).get("consumerDataSet")):
-        yield RETRY + str(data.get("groupName") or ""), SUB
-        for subscription in _dicts(data.get("subscriptionDataSet")):
-            yield str(subscription.get("topic") or ""), SUB
-
-
-def _dicts(value: object) -> list[dict[str, Any]]:
-    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
+        if not account.may(resource, perm):
+            raise refuse(resource)

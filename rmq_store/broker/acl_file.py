@@ -10,13 +10,12 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from rmq_store.broker.codes import RETRY
+from rmq_store.broker.codes import DENY, PUB, RETRY, SUB
 from rmq_store.errors import ConfigError
 from rmq_store.fields import NamedTuple
 
 __all__ = ["DENY", "PUB", "SUB", "Account", "Address", "Rules", "acl_files", "read_rules"]
 
-DENY, PUB, SUB = 1, 4, 8
 PERMS = {"PUB": PUB, "SUB": SUB, "PUB|SUB": PUB | SUB, "SUB|PUB": PUB | SUB, "DENY": DENY}
 KEY_MIN = 7             # characters of an accessKey and a secretKey
 SIZE_MAX = 4 << 20      # bytes of a file
@@ -44,6 +43,10 @@ class Account(NamedTuple):
         if owned is None:
             owned = self.group_perm if resource.startswith(RETRY) else self.topic_perm
         return not owned & DENY and bool(needed & owned)
+
+    def may(self, resource: str, needed: int) -> bool:
+        """As `allows`; an administrator without permissions of his own has them all."""
+        return (self.admin and self.perms is None) or self.allows(resource, needed)
 
 
 class Rules(NamedTuple):

@@ -3,9 +3,10 @@ AdminBrokerProcessor.callConsumer, Broker2Client.callClient)."""
 import threading
 
 from rmq_store.broker.clients import Client
-from rmq_store.broker.codes import Code
+from rmq_store.broker.codes import SUB, Code
 from rmq_store.broker.core import BUSY, Core, Processor
 from rmq_store.broker.request import Refused, Request
+from rmq_store.broker.resources import record_topic, require
 from rmq_store.codec.message_id import decode_message_id
 from rmq_store.remoting.frame import Frame
 
@@ -72,6 +73,7 @@ class Calls:
         message = core.store.message_at(offset) if offset >= 0 else None
         if message is None:
             raise Refused(Code.SYSTEM_ERROR, f"no message is at the offset of the id, {offset}")
+        require(request, record_topic(message.topic, message.properties), SUB)
         ext = {**request.ext, "brokerName": core.options["brokerName"]}
         return self._call(request, ext, message.raw)
 

@@ -52,6 +52,7 @@ class Client(NamedTuple):
     language: str
     version: int
     seen: float
+    access_key: str = ""        # of the account that signed its heartbeat, if accounts are asked for
 
 
 class ConsumerGroup:

@@ -4,7 +4,8 @@ Source: RequestCode, ResponseCode, PermName, TopicValidator, MixAll (4.9.8, 5.3.
 """
 from rmq_store.status import PutStatus
 
-__all__ = ["DEAD", "FAQ", "NO_SEND", "PERM_INHERIT", "PERM_READ", "PERM_WRITE", "PUT_ANSWERS", "RETRY", "Code"]
+__all__ = ["DEAD", "DENY", "FAQ", "NO_SEND", "PERM_INHERIT", "PERM_READ", "PERM_WRITE", "PUB", "PUT_ANSWERS", "RETRY", "SUB",
+           "Code"]
 
 
 class Code:
@@ -21,10 +22,11 @@ class Code:
 
 
 PERM_READ, PERM_WRITE, PERM_INHERIT = 4, 2, 1
+DENY, PUB, SUB = 1, 4, 8        # of accounts
 RETRY, DEAD = "%RETRY%", "%DLQ%"
-# topics into which no client may send
+# Topics into which no client may send. RocketMQ takes sends into that of the timer, which passes them on to any topic.
 NO_SEND = frozenset(("SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC",
-                     "TRANS_CHECK_MAX_TIME_TOPIC", "RMQ_SYS_SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT"))
+                     "TRANS_CHECK_MAX_TIME_TOPIC", "RMQ_SYS_SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT", "rmq_sys_wheel_timer"))
 FAQ = " See docs/broker.md of rmq_store."
 
 _SIZES = "the message is illegal, maybe msg body or properties length not matched."

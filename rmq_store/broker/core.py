@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 
 from rmq_store.broker.clients import Clients
 from rmq_store.broker.codes import Code
+from rmq_store.broker.gathered import Gathered
 from rmq_store.broker.holding import HeldPulls
 from rmq_store.broker.options import BrokerOptions, split
 from rmq_store.broker.request import Handle, Refused, Request
+from rmq_store.broker.resources import ROWS
 from rmq_store.broker.topics import Groups, Topics
 from rmq_store.broker.workers import Workers
 from rmq_store.errors import RmqStoreError, StoreStateError
@@ -26,6 +28,7 @@ __all__ = ["BUSY", "Core", "Processor", "Processors"]
 
 log = logging.getLogger("rmq_store.broker")
 Processor = Callable[[Request], Frame | None]
+FAILED = "request %d of %s failed: %s"
 BUSY = "[REJECTREQUEST]system busy, start flow control for a while"
 SENDS = (10, 310, 320)
 WAITED = "[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, period in queue: %dms"
@@ -55,6 +58,7 @@ class Core:
 
     def __init__(self) -> None:
         self._opaque = itertools.count(1)
+        self.gathered = Gathered(log)       # for lines that a peer can cause
 
     @property
     def modern(self) -> bool:
@@ -116,6 +120,8 @@ class Processors:
     def add(self, processors: dict[int, Processor], *, slow: bool = False) -> None:
         """slow: they wait for a device or for many records, so that a worker thread runs them."""
         for code, processor in processors.items():
+            if code not in ROWS:
+                raise KeyError(f"request code {code} has no row in broker/resources.py: say what an account needs for it")
             self._table[code] = (processor, slow)
 
     def counts(self) -> dict[int, int]:
@@ -134,7 +140,7 @@ class Processors:
         self._counts[counted] = self._counts.get(counted, 0) + 1
         if self._core.access is not None:
             try:
-                self._core.access.check(connection, frame)
+                request.account = self._core.access.check(connection, frame)
             except Refused as refused:
                 return self._core.dressed(request.answer(refused.code, refused.remark))
         processor, slow = self._table.get(frame.code, (_not_supported, False))
@@ -175,10 +181,12 @@ class Processors:
         except ValueError as error:         # a name or a number that the store refuses
             answer = request.answer(Code.SYSTEM_ERROR, str(error))
         except (RmqStoreError, OSError) as error:
-            log.error("request %d of %s failed: %s", request.frame.code, request.connection.peer, error)
+            self._core.gathered.say(logging.ERROR, f"request {request.frame.code}", FAILED, request.frame.code,
+                                    request.connection.peer, error)
             answer = request.answer(Code.SYSTEM_ERROR, str(error))
         except BaseException as error:      # sys.exit() of a put hook, too: the thread is that of all requests
-            log.exception("request %d of %s failed", request.frame.code, request.connection.peer)
+            self._core.gathered.say(logging.ERROR, f"request {request.frame.code}, {type(error).__name__}", FAILED,
+                                    request.frame.code, request.connection.peer, error, exc_info=True)
             answer = request.answer(Code.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
         return answer
 

@@ -8,11 +8,12 @@ from typing import Any
 
 from rmq_store.base.histogram._histogram import Histogram
 from rmq_store.broker.core import Core
+from rmq_store.events import printable
 from rmq_store.fields import NamedTuple
 from rmq_store.services.consumer.progress import Lag
 from rmq_store.store import MessageStore
 
-__all__ = ["Figures", "Moment", "clean", "count_text", "line", "replication_text", "size_text", "time_text"]
+__all__ = ["Figures", "Moment", "count_text", "line", "replication_text", "size_text", "time_text"]
 
 KEPT = 120              # moments
 LAG_SHARE = 20          # the lag of all groups is counted anew after this many times the time that counting took
@@ -85,7 +86,7 @@ class Figures:
 def line(moment: Moment) -> str:
     """A moment for people, on one line."""
     most = sorted(((count, group) for group, count in moment.behind.items() if count), reverse=True)
-    groups = ", ".join(f"{clean(group)} {count:,}" for count, group in most[:SHOWN_GROUPS])
+    groups = ", ".join(f"{printable(group)} {count:,}" for count, group in most[:SHOWN_GROUPS])
     more = f", {len(most) - SHOWN_GROUPS} more" if len(most) > SHOWN_GROUPS else ""
     behind = sum(moment.behind.values())
     return (f"in {count_text(moment.puts)}/s {size_text(moment.put_bytes)}/s  out {count_text(moment.got)}/s "
@@ -107,11 +108,6 @@ def replication_text(store: MessageStore) -> str:
         return ""
     worst = max((replica.lag_bytes for replica in replicas), default=0)
     return f"replicas {len(replicas)}" + (f", {size_text(worst)} behind" if replicas else "")
-
-
-def clean(text: str) -> str:
-    """A name that a client chose, without what would move a terminal's cursor or colour it."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
 def count_text(value: float) -> str:

@@ -9,6 +9,7 @@ import threading
 from rmq_store.broker.core import Core
 from rmq_store.config.load import Options
 from rmq_store.errors import ConfigError, RmqStoreError
+from rmq_store.events import printable
 
 __all__ = ["Following", "check_role", "own_id"]
 
@@ -75,7 +76,7 @@ class Following:
         if master is None and broker is not None and self._mute != broker:
             self._mute = broker
             log.warning("the master at %s listens for no slaves, says the name server, so this one follows nobody: give the "
-                        "master haListenPort", broker)
+                        "master haListenPort", printable(broker))
         if master is None or store._replication is None:
             return
         with self._lock:
@@ -87,4 +88,4 @@ class Following:
                     raise
                 if str(error) != self._failed:      # said once; the next registration tries again
                     self._failed = str(error)
-                    log.error("the slave cannot follow %s: %s", master, error)
+                    log.error("the slave cannot follow %s: %s", printable(str(master)), printable(str(error)))

@@ -45,7 +45,7 @@ class Heartbeats:
         data = request.json()
         frame = request.frame
         client = Client(request.connection, _string(data.get("clientID"))[:CLIENT_ID_MAX], frame.language[:NAME_MAX],
-                        frame.version, time.monotonic())
+                        frame.version, time.monotonic(), request.account.access_key if request.account is not None else "")
         producers, consumers = _list(data.get("producerDataSet")), _list(data.get("consumerDataSet"))
         if len(producers) + len(consumers) > GROUPS_OF_ONE_MAX:
             raise Refused(Code.SYSTEM_ERROR, f"the heartbeat names more than {GROUPS_OF_ONE_MAX} groups")

@@ -14,10 +14,11 @@ from typing import Any
 
 from rmq_store.access.reader._message import Message
 from rmq_store.broker.core import Core
-from rmq_store.broker.figures import Figures, Moment, clean, count_text, size_text, time_text
+from rmq_store.broker.figures import Figures, Moment, count_text, size_text, time_text
 from rmq_store.broker.topics import Topic
 from rmq_store.codec.layout import time_text as clock_text
 from rmq_store.errors import CorruptionError
+from rmq_store.events import printable
 from rmq_store.services.consumer.progress import Lag
 
 __all__ = ["POLICY", "page"]
@@ -94,7 +95,7 @@ POLICY = (f"default-src 'none'; script-src {_hash(SCRIPT)}; style-src {_hash(STY
 def _text(value: object) -> str:
     """Whatever it is, as text of the page."""
     text = str(value)
-    return escape(clean(text if len(text) <= NAME_MAX else text[:NAME_MAX] + "…"))
+    return escape(printable(text if len(text) <= NAME_MAX else text[:NAME_MAX] + "…"))
 
 
 def page(core: Core, figures: Figures, *, contents: bool) -> str:

@@ -23,7 +23,6 @@ SUSPEND_MAX_MS = 3_600_000
 TAGS_MAX = 32 << 10
 COUNT_MAX = 1 << 16
 OFFSET_MOVED_EVENT = "OFFSET_MOVED_EVENT"
-log = logging.getLogger("rmq_store.broker")
 
 _CODES = {
     GetStatus.FOUND: Code.SUCCESS, GetStatus.NO_MATCHED_MESSAGE: Code.PULL_RETRY_IMMEDIATELY,
@@ -200,8 +199,9 @@ class Pulling:
             core.store.put_async(OFFSET_MOVED_EVENT, body_of(event), queue_id=0, tags=pull.group, keys=[pull.group],
                                  properties={"DELAY": "0"}, born_host=core.store.options.store_host, wait=False)
         except (RmqStoreError, ValueError) as error:
-            log.warning("group %s pulls %s of queue %d at offset %d, and continues at %d; the event of it is not stored: %s",
-                        pull.group, pull.topic, pull.queue_id, pull.offset, following, error)
+            core.gathered.say(logging.WARNING, "offset moved", "group %s pulls %s of queue %d at offset %d, and continues at "
+                              "%d; the event of it is not stored: %s", pull.group, pull.topic, pull.queue_id, pull.offset,
+                              following, error)
 
     def _hold(self, pull: Pull, bits: int, answer: Frame) -> Frame | None:
         """Keeps the pull; the answer that it has now is sent when nothing comes."""

@@ -1,7 +1,8 @@
 """Messages by key and by id: codes 12 and 33 (RocketMQ: QueryMessageProcessor)."""
-from rmq_store.broker.codes import Code
+from rmq_store.broker.codes import SUB, Code
 from rmq_store.broker.core import Core, Processor
 from rmq_store.broker.request import Refused, Request
+from rmq_store.broker.resources import record_topic, require
 from rmq_store.remoting.frame import FRAME_MAX, Frame
 
 __all__ = ["Queries"]
@@ -44,4 +45,5 @@ class Queries:
         message = self._core.store.message_at(offset) if offset >= 0 else None
         if message is None:
             raise Refused(Code.SYSTEM_ERROR, f"can not find message by the offset, {offset}")
+        require(request, record_topic(message.topic, message.properties), SUB)
         return request.answer(body=message.raw)

@@ -13,6 +13,7 @@ from rmq_store.broker.core import Core
 from rmq_store.broker.options import BrokerOptions
 from rmq_store.broker.topics import Topic, topic_problem
 from rmq_store.config.upstream_json import parse_json
+from rmq_store.events import printable
 from rmq_store.namesrv.routes import Broker as Entry
 from rmq_store.remoting.client import Client, address_text
 from rmq_store.remoting.frame import Frame
@@ -174,7 +175,8 @@ class Registration:
         if other not in ("", own):
             log.warning("the name server %s:%d knows the broker %s with id %d at %.100s, and this one is at %s: if the other "
                         "still runs, clients get now one, now the other, and neither has all messages; end one of the two, or "
-                        "give this one another %s", *server, name, number, other, own, "brokerId" if number else "brokerName")
+                        "give this one another %s", *server, name, number, printable(other), own,
+                        "brokerId" if number else "brokerName")
 
     def _who(self) -> dict[str, str]:
         options = self._core.options
@@ -210,5 +212,5 @@ class Registration:
                 self._clients[server].cut()
             if server not in self._failed and not self._stopped:
                 self._failed.add(server)
-                log.warning("the name server %s:%d does not take the registration: %s", *server, error)
+                log.warning("the name server %s:%d does not take the registration: %s", *server, printable(str(error)))
             return None

@@ -3,11 +3,14 @@
 Any thread. Numbers are checked against the range of Java's int or long before anybody uses them.
 """
 import json
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from rmq_store.broker.codes import Code
 from rmq_store.config.upstream_json import parse_json
 from rmq_store.remoting.frame import Frame
+
+if TYPE_CHECKING:
+    from rmq_store.broker.acl_file import Account
 
 __all__ = ["LONG", "Handle", "Refused", "Request", "body_of", "json_body"]
 
@@ -37,10 +40,11 @@ class Refused(Exception):
 class Request:
     """A frame and the connection it came on."""
 
-    __slots__ = ("connection", "ext", "frame")
+    __slots__ = ("account", "connection", "ext", "frame")
 
     def __init__(self, connection: Handle, frame: Frame) -> None:
         self.connection, self.frame, self.ext = connection, frame, frame.ext
+        self.account: Account | None = None         # that signed it; None: nothing is asked of it
 
     def text(self, name: str) -> str:
         """A field that has to be there."""

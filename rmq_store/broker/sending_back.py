@@ -2,9 +2,10 @@
 consumerSendMsgBack)."""
 import threading
 
-from rmq_store.broker.codes import DEAD, FAQ, PERM_WRITE, RETRY, Code
+from rmq_store.broker.codes import DEAD, FAQ, PERM_WRITE, RETRY, SUB, Code
 from rmq_store.broker.core import Core, Processor
 from rmq_store.broker.request import Refused, Request
+from rmq_store.broker.resources import record_topic, require
 from rmq_store.broker.sending import put_answer, put_failed, refuse_on_slave
 from rmq_store.broker.topics import any_queue
 from rmq_store.errors import RmqStoreError
@@ -41,6 +42,7 @@ class SendingBack:
         message = store.message_at(offset) if offset >= 0 else None
         if message is None:
             raise Refused(Code.SYSTEM_ERROR, f"look message by offset failed, {offset}")
+        require(request, record_topic(message.topic, message.properties), SUB)
         times, level = message.reconsume_times, request.integer("delayLevel")
         most = request.integer("maxReconsumeTimes", group.retry_max)
         properties = {key: value for key, value in message.properties.items() if key not in _OF_ONE_DELIVERY}

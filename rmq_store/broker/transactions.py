@@ -3,9 +3,10 @@ EndTransactionProcessor, Broker2Client.checkProducerTransactionState). The store
 import logging
 import threading
 
-from rmq_store.broker.codes import Code
+from rmq_store.broker.codes import PUB, Code
 from rmq_store.broker.core import Core, Processor
 from rmq_store.broker.request import Refused, Request
+from rmq_store.broker.resources import require
 from rmq_store.broker.sending import Sent, put_answer, put_failed
 from rmq_store.codec._codec import encode_record
 from rmq_store.codec.message_id import create_message_id
@@ -63,6 +64,7 @@ class Transactions:
         try:
             half = store._transactions.at(store, request.long("commitLogOffset"), request.long("tranStateTableOffset"),
                                           request.text("producerGroup"))
+            require(request, half.topic, PUB)
             store._transactions.end(store, half, COMMITTED if decision == COMMIT else ROLLED_BACK, None)
         except (TransactionUnknown, TransactionDecided) as error:
             raise Refused(Code.SYSTEM_ERROR, str(error)) from None
@@ -82,10 +84,12 @@ class Transactions:
     def _ask(self, transaction: Transaction) -> None:
         """Asks one producer of the group. Its answer is a request 37, so the store learns nothing here."""
         producers = self._core.clients.producers(transaction.group)
+        if (access := self._core.access) is not None:       # a heartbeat names any group, and this sends the message's body
+            producers = [one for one in producers if access.may(one.access_key, transaction.topic, PUB)]
         if not producers:
-            logging.getLogger("rmq_store.broker").warning(
-                "transaction %s of group %s cannot be checked: no producer of the group is connected", transaction.id,
-                transaction.group)
+            self._core.gathered.say(
+                logging.WARNING, "no producer", "transaction %s of group %s cannot be checked: no producer of the group is "
+                "connected that may send to its topic", transaction.id, transaction.group)
             return
         self._turn += 1
         half = transaction.message

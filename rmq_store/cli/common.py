@@ -14,6 +14,7 @@ from typing import Any
 
 from rmq_store.codec.layout import time_text
 from rmq_store.errors import ConfigError, FilterIllegal
+from rmq_store.events import printable
 
 WAIT_MAX_S = 366 * 86_400
 TEXT_SHOWN, BYTES_SHOWN = 400, 64       # of a body, on a terminal
@@ -274,8 +275,3 @@ def message_line(message: Any, body: str) -> str:
     if shown:
         parts.append(body_line(shown, len(message.body), body))
     return "  ".join(parts)
-
-
-def printable(text: str) -> str:
-    """Text without what would move a terminal's cursor or colour it."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)

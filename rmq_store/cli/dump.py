@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from rmq_store.cli import formats
-from rmq_store.cli.common import COUNT, PATH, body_argument, body_fields, body_line, number, printable
+from rmq_store.cli.common import COUNT, PATH, body_argument, body_fields, body_line, number
 from rmq_store.cli.exits import CANNOT_OPEN, FINDINGS, FINE
 from rmq_store.cli.files import KINDS, StoreFile
 from rmq_store.cli.formats import Item
@@ -19,6 +19,7 @@ from rmq_store.codec import _layout, layout
 from rmq_store.codec._codec import Blank, decode_record
 from rmq_store.codec.layout import FieldValue, time_text
 from rmq_store.errors import ConfigError, CorruptionError
+from rmq_store.events import printable
 
 HEX_BYTES_SHOWN = 48            # of a long field, for people; --json shows all
 

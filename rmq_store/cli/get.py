@@ -16,7 +16,6 @@ from rmq_store.cli.common import (
     message_fields,
     message_line,
     open_store,
-    printable,
     queues_of,
     say_unknown,
     sql_argument,
@@ -26,6 +25,7 @@ from rmq_store.cli.common import (
 from rmq_store.cli.exits import FINDINGS, FINE
 from rmq_store.cli.follow import follow
 from rmq_store.cli.output import Output
+from rmq_store.events import printable
 from rmq_store.status import GetStatus
 
 _GO_ON = (GetStatus.FOUND, GetStatus.NO_MATCHED_MESSAGE, GetStatus.MESSAGE_WAS_REMOVING, GetStatus.OFFSET_FOUND_NULL)

@@ -27,6 +27,7 @@ from rmq_store.errors import (
     StoreRefusesToLoad,
     StoreStateError,
 )
+from rmq_store.events import printable
 from rmq_store.version import VERSION
 
 SERVE = "follow", "namesrv", "serve"        # they end with SIGTERM, and not with their output
@@ -235,9 +236,18 @@ def _text(error: BaseException) -> str:
     return str(error)
 
 
+class _Lines(logging.Formatter):
+    """With the name of the event, which programs match. What a record has beyond its first line is indented, so that no text
+    of a peer looks like a line of the log."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        record.what = f" {record.event}" if hasattr(record, "event") else ""
+        return "\n  ".join(map(printable, super().format(record).split("\n")))
+
+
 def _log_to_stderr(verbose: bool) -> None:
     handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
+    handler.setFormatter(_Lines("%(levelname)s %(name)s%(what)s: %(message)s"))
     log = logging.getLogger("rmq_store")
     log.handlers[:] = [h for h in log.handlers if isinstance(h, logging.NullHandler)]   # main() may run more than once
     log.addHandler(handler)

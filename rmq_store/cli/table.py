@@ -11,12 +11,12 @@ from rmq_store.cli.common import (
     message_fields,
     message_line,
     open_store,
-    printable,
     say_unknown,
     store_arguments,
 )
 from rmq_store.cli.exits import FINDINGS, FINE
 from rmq_store.cli.output import Output
+from rmq_store.events import printable
 from rmq_store.services.compaction.table import KEYS_MAX
 
 
