@@ -67,6 +67,7 @@ class Recalling:
         try:
             result = store.put(topic, RECALL_BODY, queue_id=0, born_timestamp=now, born_host=request.connection.peer,
                                properties=encoded_as_a_broker(properties, store.options.compat))
+            store._recalled_in_time(request.text("recallHandle"))
         except (RmqStoreError, ValueError) as error:
             return request.answer(*put_failed(error))
         code, remark = put_answer(result.status)

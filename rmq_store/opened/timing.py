@@ -3,7 +3,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from rmq_store.base.io._lock import StoreLock
-from rmq_store.codec.timer import BROKER_NAME, RECALL_BODY, RECALL_TAG, recall_handle, recall_message
+from rmq_store.codec.timer import BROKER_NAME, RECALL_BODY, RECALL_TAG, recall_handle, recall_message, recall_of
 from rmq_store.errors import DiskFull, WheelTimerMsgIllegal
 from rmq_store.opened.hooking import StoreHooks
 from rmq_store.services.timer.listing import PendingTimer, pending_timers
@@ -31,8 +31,12 @@ class StoreTimers(StoreHooks):
         if not self.readonly:
             self._wait_dispatched(None)     # what was put before waits in its queue by then
         service = self._timer
-        read_ms = load_check(self.path)[0] if service is None else service.wheel.position()[0]
-        found = pending_timers(self, read_ms)
+        if service is not None:
+            read_ms, _, taken = service.wheel.position()
+        else:
+            check = load_check(self.path)
+            read_ms, taken = check[0], max(check[2:4])      # a slave has read nothing, and knows how far its master is
+        found = pending_timers(self, read_ms, taken)
         return found if topic is None else (timer for timer in found if timer.topic == topic)
 
     def recall(self, handle: str) -> "PutResult":
@@ -40,11 +44,26 @@ class StoreTimers(StoreHooks):
 
         handle: str, of `recall_handle` or of a RocketMQ client. The store keeps a message that deletes the other one when both
         are due, so durability is that of a put. A handle of a message that is not there deletes nothing. Raises MessageIllegal
-        for what is no handle, WheelTimerMsgIllegal if the message was due already, and what put raises.
+        for what is no handle, WheelTimerMsgIllegal if the message was due already, or is due by now, and what put raises.
         Thread-safety: any. RocketMQ: RecallMessageProcessor.
         """
         topic, properties = recall_message(handle)
-        return self.put(topic, RECALL_BODY, tags=RECALL_TAG, properties=properties)
+        result = self.put(topic, RECALL_BODY, tags=RECALL_TAG, properties=properties)
+        self._recalled_in_time(handle)
+        return result
+
+    def _recalled_in_time(self, handle: str) -> None:
+        """What a recall asks behind its put: no wheel has begun with the slot before the recall was there. Raises
+        WheelTimerMsgIllegal."""
+        self._check_recall((recall_of(handle).deliver_ms - 1) // self.options.timer_precision_ms
+                           * self.options.timer_precision_ms)
+
+    def _check_recall(self, slot_ms: int) -> None:
+        service = self._timer
+        passed = load_check(self.path)[0] if service is None else service.wheel.closing()
+        if slot_ms < passed:
+            raise WheelTimerMsgIllegal(f"the message to recall was due in the slot of {slot_ms} ms since 1970, and slots "
+                                       f"before {passed} ms are delivered: it cannot be taken back any more")
 
     def recall_handle(self, offset: int, broker_name: str = BROKER_NAME) -> str:
         """Returns the handle for `recall` of a timer message that waits.
@@ -61,14 +80,17 @@ class StoreTimers(StoreHooks):
                                        "with deliver_at or delay that is not past")
         return recall_handle(known["REAL_TOPIC"], broker_name, int(known["TIMER_OUT_MS"]), known["UNIQ_KEY"])
 
-    def _admit_timer(self, time_ms: int) -> None:
-        """What a put asks before it stores a timer message: the service runs, and the slot has room."""
+    def _admit_timer(self, time_ms: int, recall: bool) -> None:
+        """What a put asks before it stores a timer message: the service runs, the slot has room, and is not over before a
+        recall."""
         try:
             self._begin_timer()
         except OSError as error:
             if error.errno not in DiskFull.codes or isinstance(error, DiskFull):
                 raise
             raise DiskFull(error.errno, "making the files of timer messages of", error.filename or self.path) from error
+        if recall:
+            self._check_recall(time_ms)
         if self._timer is not None:
             self._timer.admit(time_ms)
 

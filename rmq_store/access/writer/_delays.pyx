@@ -49,5 +49,5 @@ cdef tuple _timed(StoreCore store, str topic, int32_t queue_id, bytes properties
     if topic in _NEVER:
         raise errors.MessageIllegal(f"topic is {topic!r}: RocketMQ's own, a timer message is never delivered to it; put it "
                                     "without a time of delivery")
-    store._admit_timer(found[1])
+    store._admit_timer(found[1], b"TIMER_DEL_UNIQKEY\x01" in properties)
     return TIMER_TOPIC, 0, found[0]

@@ -71,8 +71,10 @@ cdef int timer_deliver(Wheel *t, const RecordView *v, int64_t entered, bint roll
 
 cdef bint timer_rolled(Wheel *t, const RecordView *v, bint known) noexcept nogil:
     cdef RecordArgs a
-    if t.rolled.left == 0 or _copy(t, v, &a, 0, True) != 0 or not once_claim(&t.rolled, &a):
+    if t.rolled.left == 0 and (known or t.once.left == 0) or _copy(t, v, &a, 0, True) != 0:
         return False
-    if not known:
-        once_claim(&t.once, &a)     # where it counts as not delivered, this was its delivery
-    return True
+    if once_claim(&t.rolled, &a):
+        if not known:
+            once_claim(&t.once, &a)     # where it counts as not delivered, this was its delivery
+        return True
+    return not known and once_claim(&t.once, &a)        # its unit was lost, and what it became is in the log

@@ -2,9 +2,9 @@
 
 Source: TimerMessageStore.dequeue, TimerDequeueGetMessageService (5.3.3).
 """
-from libc.stdint cimport int32_t, int64_t, uint64_t
-from libc.stdlib cimport calloc, free, realloc
-from libc.string cimport memcmp, memset
+from libc.stdint cimport int32_t, int64_t
+from libc.stdlib cimport free, realloc
+from libc.string cimport memset
 
 from rmq_store.access.reader._look cimport record_at
 from rmq_store.access.writer._put cimport find_property
@@ -12,108 +12,46 @@ from rmq_store.base.io._io cimport rmq_pread_all
 from rmq_store.base.io._sync cimport EIO, ENOMEM, ETIMEDOUT, rmq_add, rmq_load, rmq_load32
 from rmq_store.base.segment._file cimport LogFile, log_file_release
 from rmq_store.codec._record cimport RecordView
-from rmq_store.services.delivery._deliverer cimport deliver_skip
+from rmq_store.services.delivery._deliverer cimport deliver_number, deliver_skip
 from rmq_store.services.timer._delivery cimport timer_deliver
-from rmq_store.services.timer._timerlog cimport (AT_ENTERED, AT_MAGIC, AT_PHYSICAL, AT_PREVIOUS, AT_SIZE, AT_TOPIC, LOG_TAIL,
-                                                 LOG_UNIT, MAGIC_DELETE, MAGIC_ROLL, Due, Wheel, be32, be64, timerlog_fd,
-                                                 timerlog_good, topic_add, unit_far, unit_slot_ms, wheel_clear, wheel_slot)
+from rmq_store.services.timer._recalls cimport Recalls, recalls_add, recalls_forget, recalls_name
+from rmq_store.services.timer._timerlog cimport (AT_DELAY, AT_ENTERED, AT_MAGIC, AT_PHYSICAL, AT_PREVIOUS, AT_SIZE, AT_TOPIC,
+                                                 LOG_TAIL, LOG_UNIT, MAGIC_DELETE, MAGIC_ROLL, Due, Wheel, be32, be64,
+                                                 timerlog_fd, timerlog_good, topic_add, unit_far, unit_slot_ms, wheel_clear,
+                                                 wheel_slot)
 
 cdef enum:
     READ_SIZE = 4096
 
-
-# ---- the recalls of a slot
-
-cdef struct Gone:
-    uint64_t hash               # of the value of TIMER_DEL_UNIQKEY: topic+key (buildDeleteKey)
-    int64_t physical            # of the record that has it; 0 and size 0: a free place
-    int32_t size
 
 cdef struct Slot:
     Due *dues
     int64_t n
     int64_t room
     int64_t deletes
-    Gone *gone                  # an open table, at most half full
-    int64_t places
-
-cdef uint64_t HASH_BEGIN = 0xCBF29CE484222325U          # FNV-1a
-
-
-cdef uint64_t _hash(uint64_t h, const char *text, Py_ssize_t n) noexcept nogil:
-    cdef Py_ssize_t i
-    for i in range(n):
-        h = (h ^ <unsigned char> text[i]) * <uint64_t> 0x100000001B3U
-    return h
+    Recalls recalls             # of this slot
 
 
 cdef int _learn_recalls(Wheel *t, Slot *s) noexcept nogil:
-    # Fills the table. 0 or -errno.
     cdef RecordView d
     cdef LogFile *f = NULL
-    cdef const char *key = NULL
-    cdef Py_ssize_t size = 0
-    cdef int64_t i, at
+    cdef int64_t i
     cdef int rc
+    s.recalls.precision = t.precision
     if s.deletes == 0:
         return 0
-    s.places = 2 * s.deletes
-    s.gone = <Gone *> calloc(s.places, sizeof(Gone))
-    if s.gone == NULL:
-        return -ENOMEM
     for i in range(s.n):
-        if not s.dues[i].magic & MAGIC_DELETE or s.dues[i].magic & MAGIC_ROLL:
+        if not s.dues[i].magic & MAGIC_DELETE:
             continue
         rc = record_at(t.d.log, s.dues[i].physical, s.dues[i].size, &d, &f)
         if rc == 0:
-            if find_property(d.properties, d.properties_size, b"TIMER_DEL_UNIQKEY", 17, &key, &size):
-                at = <int64_t> (_hash(HASH_BEGIN, key, size) % <uint64_t> s.places)
-                while s.gone[at].size != 0:
-                    at = (at + 1) % s.places
-                s.gone[at].hash = _hash(HASH_BEGIN, key, size)
-                s.gone[at].physical, s.gone[at].size = s.dues[i].physical, s.dues[i].size
+            rc = recalls_add(&s.recalls, &d)
             log_file_release(f)
             f = NULL
-        elif rc != -1:
+        if rc < -1:
             return rc
     return 0
 
-
-cdef int _recalled(Wheel *t, const RecordView *v, const Slot *s) noexcept nogil:
-    # 1 where a recall of the slot names this message, 0, -errno.
-    cdef const char *topic = NULL
-    cdef const char *key = NULL
-    cdef const char *gone = NULL
-    cdef Py_ssize_t topic_size = 0, key_size = 0, gone_size = 0
-    cdef RecordView d
-    cdef LogFile *f = NULL
-    cdef uint64_t h
-    cdef int64_t at
-    cdef bint found
-    cdef int rc
-    if (s.places == 0 or not find_property(v.properties, v.properties_size, b"UNIQ_KEY", 8, &key, &key_size)
-            or not find_property(v.properties, v.properties_size, b"REAL_TOPIC", 10, &topic, &topic_size)):
-        return 0
-    h = _hash(_hash(_hash(HASH_BEGIN, topic, topic_size), b"+", 1), key, key_size)
-    at = <int64_t> (h % <uint64_t> s.places)
-    while s.gone[at].size != 0:
-        if s.gone[at].hash == h:
-            rc = record_at(t.d.log, s.gone[at].physical, s.gone[at].size, &d, &f)
-            if rc == 0:
-                found = (find_property(d.properties, d.properties_size, b"TIMER_DEL_UNIQKEY", 17, &gone, &gone_size)
-                         and gone_size == topic_size + 1 + key_size and memcmp(gone, topic, topic_size) == 0
-                         and gone[topic_size] == 43 and memcmp(gone + topic_size + 1, key, key_size) == 0)
-                log_file_release(f)
-                f = NULL
-                if found:
-                    return 1
-            elif rc != -1:
-                return rc
-        at = (at + 1) % s.places
-    return 0
-
-
-# ---- one slot
 
 cdef int _add_due(Wheel *t, Slot *s, const unsigned char *u, int64_t position) noexcept nogil:
     cdef Due *more
@@ -127,7 +65,7 @@ cdef int _add_due(Wheel *t, Slot *s, const unsigned char *u, int64_t position) n
         magic |= MAGIC_ROLL             # this slot is on the way to its time
     s.dues[s.n].physical, s.dues[s.n].size = be64(u + AT_PHYSICAL), be32(u + AT_SIZE)
     s.dues[s.n].magic, s.dues[s.n].entered, s.dues[s.n].topic = magic, be64(u + AT_ENTERED), be32(u + AT_TOPIC)
-    if magic & MAGIC_DELETE and not magic & MAGIC_ROLL:
+    if magic & MAGIC_DELETE:
         s.deletes += 1
     s.n += 1
     return 0
@@ -175,7 +113,8 @@ cdef int _gather_walk(Wheel *t, int64_t time_ms, int64_t position, int64_t last,
         got = rmq_pread_all(t.io, fd, u, LOG_UNIT, at)
         if got != LOG_UNIT or not timerlog_good(t, u, position):
             return <int> got if got < 0 else -EIO
-        if unit_slot_ms(t, u, position) == time_ms:
+        # What was delivered before the open may lie between units that wait.
+        if be64(u + AT_ENTERED) + be32(u + AT_DELAY) >= t.first_ms and unit_slot_ms(t, u, position) == time_ms:
             rc = _add_due(t, s, u, position)
             if rc < 0:
                 return rc
@@ -187,6 +126,16 @@ cdef int _gather_walk(Wheel *t, int64_t time_ms, int64_t position, int64_t last,
     return 0
 
 
+cdef void _rolled(Wheel *t, const RecordView *v) noexcept nogil:
+    # It is in the queue once more: the wheel must not pass the slot of its time before it is taken from there.
+    cdef const char *text = NULL
+    cdef Py_ssize_t size = 0
+    cdef int64_t due = 0
+    if (find_property(v.properties, v.properties_size, b"TIMER_OUT_MS", 12, &text, &size)
+            and deliver_number(text, size, &due) == 0 and due < t.rolled_ms):
+        t.rolled_ms = due // t.precision * t.precision
+
+
 cdef int _deliver_due(Wheel *t, const Slot *s, const Due *due) noexcept nogil:
     cdef RecordView v
     cdef LogFile *f = NULL
@@ -195,9 +144,14 @@ cdef int _deliver_due(Wheel *t, const Slot *s, const Due *due) noexcept nogil:
         deliver_skip(&t.d, due.physical)        # cleaned away, or damaged
         return 0
     if rc == 0:
-        rc = 0 if due.magic & MAGIC_DELETE else _recalled(t, &v, s)
+        if not due.magic & MAGIC_DELETE:
+            rc = recalls_name(&s.recalls, t.d.log, &v)
+            if rc == 0:
+                rc = recalls_name(&t.recalls, t.d.log, &v)
         if rc == 0:
             rc = timer_deliver(t, &v, due.entered, due.magic & MAGIC_ROLL)
+            if rc == 0 and due.magic & MAGIC_ROLL:
+                _rolled(t, &v)
         log_file_release(f)
     return rc if rc < 0 else 0
 
@@ -229,5 +183,5 @@ cdef int slot_deliver(Wheel *t, int64_t time_ms) noexcept nogil:
                 topic_add(t, s.dues[i].topic, s.dues[i].physical, -1)
         wheel_clear(t, time_ms)
     free(s.dues)
-    free(s.gone)
+    recalls_forget(&s.recalls)
     return rc

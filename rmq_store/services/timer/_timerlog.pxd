@@ -7,6 +7,7 @@ from rmq_store.base.io._sync cimport rmq_mutex
 from rmq_store.queues.consumequeue._queue cimport Queue
 from rmq_store.services.delivery._deliverer cimport Deliverer
 from rmq_store.services.timer._once cimport Once
+from rmq_store.services.timer._recalls cimport Recalls
 
 cdef enum:
     LOG_UNIT = 52
@@ -75,7 +76,7 @@ cdef struct Wheel:
     int64_t read_ms                 # atomic: the next slot to deliver
     int64_t done                    # so many messages of that slot are delivered: what is tried again begins behind them
     int64_t pending                 # atomic
-    int64_t base_ms                 # where reading began: what was due before is due then
+    int64_t base_ms                 # where reading began
     int64_t loaded_end              # where the timer log ended when it was loaded
     rmq_mutex counted_lock
     Counted counted                 # under it
@@ -89,6 +90,13 @@ cdef struct Wheel:
     int64_t having_count
     int64_t having_at
     Once rolled                     # messages that are in the queue once more
+    int64_t turn_ms                 # slots before it are over
+    int64_t closing_ms              # atomic: a recall that is stored behind this time of its slot may come too late
+    int64_t seen_to                 # the log's end when the clock said turn_ms
+    bint complete                   # dispatch has come there: the queue has each recall that was stored in time
+    Recalls recalls                 # that stand in the queue behind the entry that is taken next, or were late themselves
+    int64_t recalls_to              # queue offset: those before are known
+    int64_t rolled_ms               # the least time of a message that was rolled, and is not taken from the queue again
     int64_t precision
     int64_t roll_ms
     int64_t congest

@@ -5,6 +5,12 @@ appended, and only when a whole slot is delivered the reading time moves. So a k
 message whose slot is over goes into no slot: it is delivered before the queue's offset moves over it. So it counts by the
 offset, and each other one by the reading time. What timercheck says is one state of all three, with the mark (`_count`), and is
 written behind the sync of what it says it about. The wheel of the file is never read: the timer log makes it again.
+
+No message is delivered before each recall that was stored in its time is known. The thread looks at the clock, and then where
+the log ends. A recall of a slot that is over by that clock lies before that end. When dispatch has come there (`complete`), the
+queue has all of them, and they go into their slots before the wheel turns. For a message whose slot is over already, the thread
+reads the rest of the queue ahead. A rolled message, and a recall of it, come behind the end: the wheel stops at their time
+until both are taken (`rolled_ms`).
 """
 import os
 
@@ -15,37 +21,26 @@ from libc.stdlib cimport calloc, free
 from rmq_store.access.reader._look cimport record_at
 from rmq_store.access.waiting._wait cimport StoreWait
 from rmq_store.access.writer._put cimport find_property
-from rmq_store.base.io._sync cimport (rmq_load, rmq_load32, rmq_mutex_lock, rmq_mutex_unlock, rmq_publish, rmq_publish32)
+from rmq_store.base.io._sync cimport (rmq_fence, rmq_load, rmq_load32, rmq_mutex_lock, rmq_mutex_unlock, rmq_publish,
+                                      rmq_publish32)
 from rmq_store.base.segment._file cimport LogFile, log_file_release
 from rmq_store.codec._layout cimport UNIT_FILLER, UNIT_SIZE
 from rmq_store.codec._record cimport RecordView
 from rmq_store.codec._unit cimport unit_bytes, unit_physical
 from rmq_store.queues.consumequeue._arrivals cimport hub_take, hub_watch
 from rmq_store.queues.consumequeue._queue cimport Queue, queue_read, queues_find
-from rmq_store.services.delivery._deliverer cimport (DELIVER_RETRY_MS, DeliveryThread, deliver_failed, deliver_number,
-                                                     deliver_skip, deliver_sleep)
+from rmq_store.services.delivery._deliverer cimport (DELIVER_RETRY_MS, DeliveryThread, deliver_failed, deliver_skip,
+                                                     deliver_sleep)
 from rmq_store.services.timer._again cimport (again_entry, again_free, again_has, again_last_tick, again_rolled,
                                               again_units)
-from rmq_store.services.timer._delivery cimport timer_deliver, timer_rolled
+from rmq_store.services.timer._delivery cimport timer_rolled
+from rmq_store.services.timer._entry cimport WAITS, entry_enqueue
 from rmq_store.services.timer._once cimport once_forget, once_learn
+from rmq_store.services.timer._recalls cimport recalls_forget
 from rmq_store.services.timer._slot cimport slot_deliver
-from rmq_store.services.timer._timerlog cimport (AT_DELAY, AT_ENTERED, AT_MAGIC, AT_PHYSICAL, AT_PREVIOUS, AT_SIZE,
-                                                 AT_TOPIC, LOG_UNIT, MAGIC_DEFAULT, MAGIC_DELETE, MAGIC_ROLL, SLOT_SIZE,
-                                                 TOPICS_MAX, WHEEL_PAGE, WHEEL_PAGES, WHEEL_SLOTS, Counted, TopicCount,
-                                                 Wheel, be64, put32, put64, slot32, timerlog_append,
-                                                 timerlog_close, timerlog_scan, wheel_clock, wheel_holds, wheel_revise,
-                                                 wheel_slot)
-
-cdef extern from * nogil:
-    """
-    #include <stdint.h>
-    static int32_t hash_of(const char *s, int32_t n) {      /* String.hashCode of the ASCII of a topic */
-        uint32_t h = 0;
-        for (int32_t i = 0; i < n; i++) h = 31 * h + (unsigned char)s[i];
-        return (int32_t)h;
-    }
-    """
-    int32_t hash_of(const char *s, int32_t n)
+from rmq_store.services.timer._timerlog cimport (SLOT_SIZE, TOPICS_MAX, WHEEL_PAGE, WHEEL_PAGES, WHEEL_SLOTS, Counted,
+                                                 TopicCount, Wheel, slot32, timerlog_close, timerlog_scan, wheel_clock,
+                                                 wheel_holds, wheel_slot)
 
 cdef enum:
     UNITS_AT_ONCE = 64
@@ -76,47 +71,7 @@ cdef void _count(Wheel *t) noexcept nogil:
     rmq_mutex_unlock(&t.counted_lock)
 
 
-# ---- one entry of the queue
-
-cdef int _enqueue(Wheel *t, const RecordView *v, int64_t physical, int32_t size, int64_t offset) noexcept nogil:
-    cdef unsigned char[LOG_UNIT] u
-    cdef const char *text = NULL
-    cdef Py_ssize_t n = 0
-    cdef int64_t due = 0, where = 0, now = wheel_clock(t) // t.precision * t.precision
-    cdef int32_t magic = MAGIC_DEFAULT
-    cdef int rc
-    if not find_property(v.properties, v.properties_size, b"TIMER_OUT_MS", 12, &text, &n) or deliver_number(text, n, &due) < 0:
-        deliver_skip(&t.d, physical)
-        return 0
-    if offset < t.known_offset and due < t.known_ms:
-        return 0
-    if find_property(v.properties, v.properties_size, b"TIMER_DEL_UNIQKEY", 17, &text, &n):
-        magic |= MAGIC_DELETE
-    if due < t.read_ms or due < t.first_ms:     # its slot is over
-        return 0 if magic & MAGIC_DELETE else timer_deliver(t, v, now, False)
-    if due < now:                   # it will soon be
-        now = due
-    if due - now >= t.roll_ms:
-        magic |= MAGIC_ROLL
-        if due - now - t.roll_ms < t.roll_ms // t.precision // 3 * t.precision:
-            due = now + t.roll_ms // t.precision // 2 * t.precision     # so that the last way is not too short
-        else:
-            due = now + t.roll_ms
-    if not find_property(v.properties, v.properties_size, b"REAL_TOPIC", 10, &text, &n):
-        n = 0
-    put32(u, LOG_UNIT)
-    put64(u + AT_PREVIOUS, be64(wheel_slot(t, due) + 16) if wheel_holds(t, due) else -1)
-    put32(u + AT_MAGIC, magic)
-    put64(u + AT_ENTERED, now)
-    put32(u + AT_DELAY, <int32_t> (due - now))
-    put64(u + AT_PHYSICAL, physical)
-    put32(u + AT_SIZE, size)
-    put32(u + AT_TOPIC, hash_of(text, <int32_t> n))
-    rc = timerlog_append(t, u, &where)
-    if rc == 0:
-        wheel_revise(t, due, where, u)
-    return rc
-
+# ---- its queue
 
 cdef int _take_entry(Wheel *t, int64_t physical, int32_t size) noexcept nogil:
     cdef RecordView v
@@ -128,7 +83,7 @@ cdef int _take_entry(Wheel *t, int64_t physical, int32_t size) noexcept nogil:
     rc = record_at(t.d.log, physical, size, &v, &f)
     if rc == 0:
         if not timer_rolled(t, &v, known) and not known:
-            rc = _enqueue(t, &v, physical, size, t.offset)
+            rc = entry_enqueue(t, &v, physical, size, t.offset)
         log_file_release(f)
     elif known:
         rc = 0
@@ -139,7 +94,7 @@ cdef int _take_entry(Wheel *t, int64_t physical, int32_t size) noexcept nogil:
 
 
 cdef int _take(Wheel *t) noexcept nogil:
-    # Moves what waits in the queue into the wheel. 0 or -errno.
+    # Moves what waits in the queue into the wheel. 0; WAITS; -errno.
     cdef unsigned char[UNITS_AT_ONCE * UNIT_SIZE] units
     cdef int64_t n, i
     cdef int32_t size
@@ -157,7 +112,7 @@ cdef int _take(Wheel *t) noexcept nogil:
             size = unit_bytes(units + i * UNIT_SIZE)
             if size > 0 and size != UNIT_FILLER:
                 rc = _take_entry(t, unit_physical(units + i * UNIT_SIZE), size)
-                if rc < 0:
+                if rc != 0:
                     return rc
             rmq_publish(&t.offset, t.offset + 1)
         _count(t)
@@ -171,45 +126,71 @@ cdef void _read_to(Wheel *t, int64_t time_ms) noexcept nogil:
     rmq_mutex_unlock(&t.counted_lock)
 
 
-cdef int _turn(Wheel *t, int64_t now) noexcept nogil:
-    # Delivers the slots before `now`. 0 or -errno.
+cdef int _turn(Wheel *t) noexcept nogil:
+    # Delivers the slots that are over. 0; WAITS: a slot may lack a recall, or a message that was rolled; -errno.
     cdef int rc = 0
-    while rc == 0 and t.read_ms < now and rmq_load32(&t.d.stop) == 0:
+    while rc == 0 and t.read_ms < t.turn_ms and rmq_load32(&t.d.stop) == 0:
+        if t.read_ms >= t.rolled_ms or not t.complete and wheel_holds(t, t.read_ms):
+            return WAITS
         if wheel_holds(t, t.read_ms):
             rc = slot_deliver(t, t.read_ms)
         elif rmq_load(&t.pending) == 0:
-            _read_to(t, now)
-            break
+            _read_to(t, min(t.turn_ms, t.rolled_ms))
+            continue
         if rc == 0:
             _read_to(t, t.read_ms + t.precision)
+    return rc
+
+
+cdef void _look(Wheel *t) noexcept nogil:
+    # At the clock first: a recall that is stored from then on is told that it may be too late.
+    t.turn_ms = wheel_clock(t) // t.precision * t.precision
+    rmq_publish(&t.closing_ms, t.turn_ms if t.turn_ms > t.read_ms else t.read_ms)
+    rmq_fence()
+    t.seen_to = rmq_load(&t.d.log.wrote)
+
+
+cdef int _round(Wheel *t) noexcept nogil:
+    cdef int rc, turned
+    t.complete = rmq_load(&t.d.log.dispatched) >= t.seen_to
+    rc = _take(t)
+    if rc == 0 and t.complete:
+        t.rolled_ms = INT64_MAX
+    if rc >= 0:
+        turned = _turn(t)
+        rc = turned if turned != 0 else rc
+    if rc == 0 and t.complete:
+        recalls_forget(&t.recalls)          # each message that they can name has asked
+        t.recalls_to = 0
+        if t.read_ms >= t.once.until_ms:
+            once_forget(&t.once)            # whoever could claim a copy has asked
     return rc
 
 
 cdef void *_run(void *arg) noexcept nogil:
     cdef Wheel *t = <Wheel *> arg
     cdef Queue *some[4]
-    cdef int64_t now
-    cdef bint behind, seen
+    cdef int64_t pause = 1
+    cdef bint looks = True
     cdef int rc
     while rmq_load32(&t.d.stop) == 0:
         hub_take(t.d.hub, some, 4)
-        now = wheel_clock(t) // t.precision * t.precision
-        behind = now - t.read_ms > WHEEL_SLOTS // 2 * t.precision      # the clock was set: the wheel has to turn first
-        seen = rmq_load(&t.d.log.dispatched) >= t.once.until
-        rc = 0 if behind else _take(t)
-        if rc == 0:
-            rc = _turn(t, wheel_clock(t) // t.precision * t.precision)
+        if looks:
+            _look(t)
+        rc = _round(t)
         if rmq_load32(&t.d.stop) != 0:
             break
-        if rc == 0 and not behind and seen and t.read_ms >= t.once.until_ms:
-            once_forget(&t.once)            # whoever could claim a copy has been asked
+        looks = t.complete or rc == 0       # else dispatch has to come to that end, however far the log grows meanwhile
+        pause = 1 if looks else min(2 * pause, DELIVER_RETRY_MS)
         _count(t)
         if rc < 0:
             deliver_failed(&t.d, rc)
-            deliver_sleep(&t.d, -1 if rmq_load32(&t.d.log.fence) != 0 or rmq_load32(&t.dead) != 0 else DELIVER_RETRY_MS)
-        elif not behind:
-            deliver_sleep(&t.d, -1 if rmq_load(&t.pending) == 0
-                          else t.precision - wheel_clock(t) % t.precision)
+        if rc != 0 and (rmq_load32(&t.d.log.fence) != 0 or rmq_load32(&t.dead) != 0):
+            deliver_sleep(&t.d, -1)
+        elif rc != 0:
+            deliver_sleep(&t.d, DELIVER_RETRY_MS if rc < 0 else pause)
+        else:
+            deliver_sleep(&t.d, -1 if rmq_load(&t.pending) == 0 else t.precision - wheel_clock(t) % t.precision)
     return NULL
 
 
@@ -251,6 +232,7 @@ cdef class TimerWheel(DeliveryThread):
         if t.queue == NULL or hub_watch(t.d.hub, t.queue) < 0:
             raise MemoryError("timer queue")
         t.learn_max = learn_max
+        t.recalls.precision, t.rolled_ms = t.precision, INT64_MAX
         self._load(known[0], known[1], known[2], -1 if known[3] is None else known[3], known[4])
 
     cdef int _load(self, int64_t known_ms, int64_t known_end, int64_t known_offset, int64_t mark, again) except -1:
@@ -261,7 +243,9 @@ cdef class TimerWheel(DeliveryThread):
         if known_ms == 0 and t.limit == 0:
             known_ms = now          # nothing waits in the wheel
         t.first_ms = known_ms
-        t.base_ms = t.read_ms = max(known_ms // t.precision * t.precision, now - WHEEL_SLOTS // 2 * t.precision, t.precision)
+        # Where nobody knows how far delivery was, all units wait, and the wheel has room for the newest.
+        t.base_ms = max((known_ms if known_ms > 0 else now - WHEEL_SLOTS // 2 * t.precision) // t.precision, 1) * t.precision
+        t.read_ms = t.closing_ms = t.base_ms
         t.loaded_end = INT64_MAX
         with nogil:
             rc = timerlog_scan(t, known_ms, known_end, &last)
@@ -338,6 +322,12 @@ cdef class TimerWheel(DeliveryThread):
         """(reading time, end of the timer log, queue offset) as the thread has them. Any thread."""
         cdef Wheel *t = self.wheel
         return rmq_load(&t.read_ms), rmq_load(&t.end), rmq_load(&t.offset)
+
+    def closing(self):
+        """Slots before this time, in ms, are delivered, or being delivered: a recall that is stored when its slot lies there
+        may be too late. Any thread."""
+        rmq_fence()
+        return rmq_load(&self.wheel.closing_ms)
 
     def counted(self):
         """(reading time, end of the timer log, queue offset, mark, where the first file begins that is needed, whether entries
@@ -435,6 +425,7 @@ cdef class TimerWheel(DeliveryThread):
             timerlog_close(self.wheel)
             once_forget(&self.wheel.once)
             again_free(self.wheel)
+            recalls_forget(&self.wheel.recalls)
             free(self.wheel.slots)
             free(self.wheel.dirty)
             free(self.wheel.used)

@@ -32,14 +32,15 @@ class PendingTimer(NamedTuple):
     handle: str | None      # for recall; None where it has no UNIQ_KEY
 
 
-def pending_timers(store: StoreWait, read_ms: int) -> Iterator[PendingTimer]:
-    """Those due at read_ms or later, in the order of the timer log; then those that are in its queue only."""
+def pending_timers(store: StoreWait, read_ms: int, taken: int) -> Iterator[PendingTimer]:
+    """Those due at read_ms or later, in the order of the timer log; then those that are in its queue only: behind `taken`, a
+    queue offset, also those whose time is over."""
     recalled: set[tuple[str, str]] = set()
-    for message, is_recall in _waiting(store, read_ms):
+    for message, is_recall in _waiting(store, read_ms, taken):
         if is_recall:
             recalled.add((message.properties["TIMER_OUT_MS"], message.properties["TIMER_DEL_UNIQKEY"]))
     precision = store.options.timer_precision_ms
-    for message, is_recall in _waiting(store, read_ms):
+    for message, is_recall in _waiting(store, read_ms, taken):
         known = message.properties
         topic, out, unique = known["REAL_TOPIC"], known["TIMER_OUT_MS"], known.get("UNIQ_KEY")
         if is_recall or (unique is not None and (out, delete_key(topic, unique)) in recalled):
@@ -49,7 +50,7 @@ def pending_timers(store: StoreWait, read_ms: int) -> Iterator[PendingTimer]:
                            message.size, handle)
 
 
-def _waiting(store: StoreWait, read_ms: int) -> Iterator[tuple["Message", bool]]:
+def _waiting(store: StoreWait, read_ms: int, taken: int) -> Iterator[tuple["Message", bool]]:
     """Each message that waits, and whether it is a recall."""
     last = -1
     for due, offset in _units(os.path.join(store.path, "timerlog")):
@@ -65,7 +66,7 @@ def _waiting(store: StoreWait, read_ms: int) -> Iterator[tuple["Message", bool]]
         result = store.get(TIMER_TOPIC, 0, after)
         for message in result:
             found = _of(message)
-            if found is not None and int(message.properties["TIMER_OUT_MS"]) >= read_ms:
+            if found is not None and (message.queue_offset >= taken or int(message.properties["TIMER_OUT_MS"]) >= read_ms):
                 yield message, found
         if result.next_offset <= after:
             break

@@ -110,7 +110,8 @@ def _save(files: ControlFiles, root: str, check: tuple[int, ...], precision: int
           again: tuple[int, int, int] | None = None) -> None:
     data = CHECK.pack(*check)
     if mark is not None:
-        more = again or (0, 0, 0)
+        # A tick of 0 is no other than one of 1, and three zeros say that nothing is read a second time.
+        more = (*again[:2], max(again[2], 1)) if again else (0, 0, 0)
         data = data.ljust(AT_MARK, b"\0") + MARK.pack(mark, _seal(check, mark, more)) + AGAIN.pack(*more)
     data = data.ljust(AT_PRECISION, b"\0") + PRECISION.pack(precision)
     files.write_new(os.path.join(root, "config"), "timercheck", data.ljust(CHECK_SIZE, b"\0"))
