@@ -15,8 +15,8 @@ from rmq_store.access.waiting.own_thread import in_own_thread
 from rmq_store.base.io.callbacks import refuse_unrun
 from rmq_store.errors import StoreStateError, illegal
 from rmq_store.opened.subscribing import LOOK_ENTRIES
-from rmq_store.services.consumer.consumer import COUNT_MAX, LOOK_S, Batch, Consumer
-from rmq_store.services.consumer.handling import check_handler, deadline_of
+from rmq_store.services.consumer.consumer import LOOK_S, Batch, Consumer
+from rmq_store.services.consumer.handling import COUNT_MAX, TOO_LARGE, check_handler, deadline_of
 
 if TYPE_CHECKING:
     from rmq_store.access.reader._message import Message
@@ -176,9 +176,17 @@ class AsyncConsumer:
 
     async def retry(self, message: "Message", *, delay_level: int = 0) -> str:
         """As Consumer.retry; the task waits until the message is as durable as any put."""
-        sent_back = self._consumer._sent_back(message, delay_level)
-        await self._store.put_async(sent_back.topic, message.body, **sent_back.put)
-        return self._consumer._count_sent_back(sent_back)
+        consumer, refused = self._consumer, None
+        for back in consumer._forms(message, delay_level):
+            try:
+                done = consumer._copied(message, back)
+            except TOO_LARGE as error:
+                refused = error
+                continue
+            await done
+            return consumer._count_sent_back(back)
+        assert refused is not None
+        raise refused
 
     async def close(self) -> None:
         """As Consumer.close. Tasks that wait in poll return."""

@@ -25,7 +25,7 @@ class AsyncTimers(AsyncTransacting):
     async def recall(self, handle: str) -> "PutResult":
         """As MessageStore.recall: returns when the message that takes the other one back is as durable as a put."""
         topic, properties = recall_message(handle)
-        result = await self.put(topic, RECALL_BODY, tags=RECALL_TAG, properties=properties)
+        result = await self.store._put_copy(topic, RECALL_BODY, tags=RECALL_TAG, properties=properties)
         self.store._recalled_in_time(handle)
         return result
 

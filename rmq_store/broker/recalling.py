@@ -65,8 +65,8 @@ class Recalling:
         if group := request.ext.get("producerGroup"):
             properties["PGROUP"] = group
         try:
-            result = store.put(topic, RECALL_BODY, queue_id=0, born_timestamp=now, born_host=request.connection.peer,
-                               properties=encoded_as_a_broker(properties, store.options.compat))
+            result = store._put_copy(topic, RECALL_BODY, queue_id=0, born_timestamp=now, born_host=request.connection.peer,
+                                     properties=encoded_as_a_broker(properties, store.options.compat)).result()
             store._recalled_in_time(request.text("recallHandle"))
         except (RmqStoreError, ValueError) as error:
             return request.answer(*put_failed(error))

@@ -1,8 +1,9 @@
 """Messages that a consumer could not handle: code 36, into %RETRY%group or %DLQ%group (RocketMQ: SendMessageProcessor's
 consumerSendMsgBack)."""
 import threading
+from typing import TYPE_CHECKING
 
-from rmq_store.broker.codes import DEAD, FAQ, PERM_WRITE, RETRY, SUB, Code
+from rmq_store.broker.codes import FAQ, PERM_WRITE, SUB, Code
 from rmq_store.broker.core import Core, Processor
 from rmq_store.broker.request import Refused, Request
 from rmq_store.broker.resources import record_topic, require
@@ -10,14 +11,14 @@ from rmq_store.broker.sending import put_answer, put_failed, refuse_on_slave
 from rmq_store.broker.topics import any_queue
 from rmq_store.errors import RmqStoreError
 from rmq_store.remoting.frame import Frame
-from rmq_store.services.consumer.consumer import LIGHT_PROPERTIES
+from rmq_store.services.consumer.handling import TOO_LARGE, SentBack, forms_of, tell_too_large
 from rmq_store.services.transaction.half import encoded_as_a_broker
 from rmq_store.status import PutStatus
 
-__all__ = ["SendingBack"]
+if TYPE_CHECKING:
+    from rmq_store.access.reader._message import Message
 
-# What belongs to one delivery, and must not come along to the next.
-_OF_ONE_DELIVERY = ("DELAY", "REAL_TOPIC", "REAL_QID", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS", "__CRC32#")
+__all__ = ["SendingBack"]
 
 
 class SendingBack:
@@ -44,34 +45,35 @@ class SendingBack:
             raise Refused(Code.SYSTEM_ERROR, f"look message by offset failed, {offset}")
         require(request, record_topic(message.topic, message.properties), SUB)
         times, level = message.reconsume_times, request.integer("delayLevel")
-        most = request.integer("maxReconsumeTimes", group.retry_max)
-        properties = {key: value for key, value in message.properties.items() if key not in _OF_ONE_DELIVERY}
-        properties.setdefault("RETRY_TOPIC", message.topic)
-        properties.setdefault("ORIGIN_MESSAGE_ID", request.ext.get("originMsgId") or message.msg_id)
-        properties["RECONSUME_TIME"] = str(times + 1)
-        properties["WAIT"] = "false"
-        dead = level < 0 or times >= most
-        if dead:
-            for light in LIGHT_PROPERTIES:
-                properties.pop(light, None)
-            properties.setdefault("DLQ_ORIGIN_TOPIC", properties["RETRY_TOPIC"])
-            properties.setdefault("DLQ_ORIGIN_MESSAGE_ID", properties["ORIGIN_MESSAGE_ID"])
+        dead = level < 0 or times >= request.integer("maxReconsumeTimes", group.retry_max)
+        code, remark = put_answer(PutStatus.MESSAGE_ILLEGAL)
+        for back in forms_of(message, name, store.options, dead=dead, level=level or 3 + max(times, 0),
+                             origin_id=request.ext.get("originMsgId")):
+            try:
+                self._put(request, message, back, group.retry_queues)
+                break
+            except TOO_LARGE as error:
+                code, remark = put_failed(error)
+            except (RmqStoreError, ValueError) as error:
+                return request.answer(*put_failed(error))
         else:
-            properties["DELAY"] = str(level or 3 + times)
-        count = 1 if dead else group.retry_queues
-        topic = core.topics.create((DEAD if dead else RETRY) + name, count, sys_flag=2 if request.flag("unitMode") else 0)
-        if topic is None:
-            raise Refused(Code.SYSTEM_ERROR, f"topic[{DEAD if dead else RETRY}{name}] not exist")
-        if not topic.perm & PERM_WRITE:
-            raise Refused(Code.NO_PERMISSION, f"the topic[{topic.name}] sending message is forbidden")
-        try:
-            store.put(topic.name, message.body, queue_id=any_queue(count), flag=message.flag, sys_flag=message.sys_flag,
-                      properties=encoded_as_a_broker(properties, store.options.compat), born_host=message.born_host,
-                      born_timestamp=message.born_timestamp, reconsume_times=times + 1, wait=None)
-        except (RmqStoreError, ValueError) as error:
-            return request.answer(*put_failed(error))
-        counts = store._consuming.counts_of(name, properties["RETRY_TOPIC"])
+            return request.answer(code, remark)
+        tell_too_large(back, name)
+        counts = store._consuming.counts_of(name, back.origin)
         with self._counting:
             counts.sent_back += 1
-            counts.dead_letters += dead
+            counts.dead_letters += back.dead
         return request.answer(*put_answer(PutStatus.PUT_OK))
+
+    def _put(self, request: Request, message: "Message", back: SentBack, queues: int) -> None:
+        """Raises Refused where its topic is not there, or may not be written, and what a put raises."""
+        core, store, count = self._core, self._core.store, 1 if back.dead else queues
+        topic = core.topics.create(back.topic, count, sys_flag=2 if request.flag("unitMode") else 0)
+        if topic is None:
+            raise Refused(Code.SYSTEM_ERROR, f"topic[{back.topic}] not exist")
+        if not topic.perm & PERM_WRITE:
+            raise Refused(Code.NO_PERMISSION, f"the topic[{topic.name}] sending message is forbidden")
+        properties = back.properties
+        if not isinstance(properties, bytes):
+            properties = encoded_as_a_broker({**properties, "WAIT": "false"}, store.options.compat)
+        store._put_copy(topic.name, message.body, queue_id=any_queue(count), properties=properties, **back.put).result()

@@ -48,7 +48,7 @@ class StoreTimers(StoreHooks):
         Thread-safety: any. RocketMQ: RecallMessageProcessor.
         """
         topic, properties = recall_message(handle)
-        result = self.put(topic, RECALL_BODY, tags=RECALL_TAG, properties=properties)
+        result = self._put_copy(topic, RECALL_BODY, tags=RECALL_TAG, properties=properties).result()
         self._recalled_in_time(handle)
         return result
 

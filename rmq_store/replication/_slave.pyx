@@ -297,7 +297,7 @@ cdef class Slave:
             m.own_port = int(port)
         m.asked, m.told, m.overlap = 1, not gate, OVERLAP
         m.heartbeat_ms, m.silence_ms = options.ha_send_heartbeat_interval_ms, options.ha_housekeeping_interval_ms
-        m.record_max = min(options.message_size_max_bytes + 65536, options.segment_size_bytes)
+        m.record_max = options.segment_size_bytes      # the limit of a put may be lower here than it was there
         m.sync_mode = store.sync_mode
         m.peer_socket.fd, m.last_what, m.master_end = -1, -1, -1
         m.check_crc, m.crc_required = options.recover_check_crc, options.record_crc_required

@@ -405,7 +405,7 @@ _SAY: dict[int, Callable[[str, int, int, int, str], None]] = {
                      "(`rmqstore backup`, `rmqstore restore`)"),
     _WRONG: _wrong,
     _NO_RECORD: _differs("what it sent for offset %(a)d is no whole record (it says %(b)d bytes): "
-                         "segment_size_bytes must be the same on both sides, and message_size_max_bytes no smaller here"),
+                         "segment_size_bytes must be the same on both sides"),
     _ROTTEN: _differs("the checksum of the record that it sent for offset %(a)d is wrong; the slave asks for it again"),
     _FAILED: _failed,
     _SELF: _differs("this is where the store listens for slaves itself (ha_listen; RocketMQ: haListenPort): give the address "

@@ -145,3 +145,21 @@ def test_a_put_hook_that_would_end_the_process_costs_its_message(broker, peer, c
         assert answer.code == 1 and "SystemExit" in answer.remark
     assert peer.put(body=b"good").code == 0
     caplog.clear()          # what was logged holds the store
+
+
+@pytest.mark.parametrize("level", [-1, 0])
+@pytest.mark.parametrize("kind", ["full properties", "counted to the end", "larger than the limit now"])
+def test_what_cannot_be_a_retry_is_a_dead_letter(broker, peer, kind, level):
+    put = {"full properties": {"properties": {"k": "x" * 32_700}}, "counted to the end": {"reconsume_times": (1 << 31) - 1},
+           "larger than the limit now": {}}[kind]
+    offset = broker.store.put("T", b"b" * 1000, **put).offset
+    peer.beat(consumers={"G": {"T": "*"}})
+    if kind == "larger than the limit now":
+        broker.store.reconfigure(message_size_max_bytes=10)
+    ask = {"group": "G", "originMsgId": "M" * 50, "originTopic": "T", "unitMode": False, "maxReconsumeTimes": 16}
+    store = dispatched(broker)
+    assert peer.ask(36, offset=offset, delayLevel=level, **ask).code == 0
+    topic = "SCHEDULE_TOPIC_XXXX" if kind == "larger than the limit now" and level == 0 else "%DLQ%G"
+    (found,) = dispatched(broker).get(topic, 2 if topic != "%DLQ%G" else 0, 0)
+    assert bytes(found.body) == b"b" * 1000 and found.properties.get("k") == put.get("properties", {}).get("k")
+    assert [(row.sent_back, row.dead_letters) for row in store._consuming.counts()] == [(1, int(topic == "%DLQ%G"))]

@@ -116,8 +116,8 @@ class Recorder:
 
         patch.setattr(MessageStore, "open", classmethod(open_recorded))
         for name, after in (("put", self._after_put), ("put_many", self._after_many), ("put_batch", self._after_many),
-                            ("put_async", self._after_any), ("flush", self._after_any), ("get", self._after_any),
-                            ("wait_dispatched", self._after_any)):
+                            ("put_async", self._after_any), ("_put_copy", self._after_any), ("flush", self._after_any),
+                            ("get", self._after_any), ("wait_dispatched", self._after_any)):
             patch.setattr(MessageStore, name, _wrapped(getattr(MessageStore, name), after))
         patch.setattr(MessageStore, "close", self._closing(MessageStore.close))
         for peer in (tests.broker.peer.Peer, tests.network.peer.Peer):

@@ -141,7 +141,7 @@ def test_a_commit_without_its_op_message_is_found(tmp_path, compat, monkeypatch)
 def test_an_interrupted_commit_is_looked_for(tmp_path, monkeypatch):
     """Ctrl-C in the put of the real record: whether it is stored is found out before anything is put again."""
     with MessageStore.open(tmp_path, **SMALL) as store:
-        real = store.put
+        real = store._put_copy
         for stored in (True, False):
             transaction = store.prepare("T", b"%d" % stored, group="P")
 
@@ -153,7 +153,7 @@ def test_an_interrupted_commit_is_looked_for(tmp_path, monkeypatch):
             class Interrupted:
                 """The store, with a put that is interrupted."""
 
-                put = staticmethod(interrupted)
+                _put_copy = staticmethod(interrupted)
 
                 def __getattr__(self, name):
                     return getattr(store, name)
@@ -208,7 +208,7 @@ def test_a_full_store_refuses_the_commit_and_it_stays_pending(tmp_path):
         transaction = store.prepare("T", b"1", group="P")
 
         class Refusing:
-            def put(self, *args, **keywords):
+            def _put_copy(self, *args, **keywords):
                 raise errors.ServiceNotAvailable("full")
 
             def __getattr__(self, name):

@@ -89,11 +89,12 @@ cdef int _light(Rows *r, StorePut store, int64_t i) except -1:
             names.append(PyBytes_FromStringAndSize(light.name, light.size))
     if r.continues != NULL:
         put = LightPut.__new__(LightPut)
-        store.lights.hold(store, put, names, False)
+        store.lights.hold(store, put, names, False, False)
     else:
         kept = PyBytes_FromStringAndSize(r.args.properties, r.args.properties_size)
         try:
-            put = store.lights.take(store, &r.args, PyBytes_FromStringAndSize(v.topic, v.topic_size).decode(), None, kept)
+            put = store.lights.take(store, &r.args, PyBytes_FromStringAndSize(v.topic, v.topic_size).decode(), None, kept,
+                                    False)
         except MessageIllegal:          # names that no put would take
             put = None
         kept = delete_property(kept, _OFFSETS) if put is None else put.kept
@@ -219,7 +220,7 @@ cdef int rows_check(Rows *r, StorePut store) except? -2:
             else:
                 _light(r, store, r.count)
             _lighten(r, r.count)
-        store._check_size(&r.args)
+        store._check_size(&r.args, False)
         if inner:
             q = _batch_queue(store, known, v, r.continues != NULL)
         elif q == NULL or v.queue_id != q.queue_id or v.topic_size != q.topic_size or \

@@ -241,7 +241,7 @@ cdef class StorePutInner(StorePutMany):
         a.body_crc = body_crc32(a.body, a.body_size)
         a.trailing_separator = self.compat5
         _number_batch(&a, &it, <int32_t> len(elements))
-        self._check_size(&a)
+        self._check_size(&a, False)
         limit = log_reserve_max(self.log)
         if a.size > limit:
             raise errors.MessageIllegal(errors.exceeds("batch in the log", f"{a.size} bytes", limit, "send smaller batches"))

@@ -40,10 +40,11 @@ cdef class LightRules:
     cdef bint doubt             # the put that is being looked at may count one twice
     cdef dict putting           # name -> how many puts are under way that may be its first one
     # None: the message is in no light queue. Else its properties are in *a as they will be at most.
-    cdef LightPut take(self, StoreCore store, RecordArgs *a, object topic, object names, bytes kept)
+    # copy: of a message that was put: lmq_count_max may be lower now.
+    cdef LightPut take(self, StoreCore store, RecordArgs *a, object topic, object names, bytes kept, bint copy)
     cdef list _wanted(self, str topic, object names, bytes kept)
     # The queues of a message whose names are checked: refuses what would be too many, and makes those that are new.
-    cdef int hold(self, StoreCore store, LightPut put, list names, bint named) except -1
+    cdef int hold(self, StoreCore store, LightPut put, list names, bint named, bint copy) except -1
     cdef list _new_among(self, QueueTable *table, list names)
     cdef int _refuse_many(self, StoreCore store, list new) except -1
     cdef void _count_rows(self, QueueTable *table, const LightQueues *but) noexcept

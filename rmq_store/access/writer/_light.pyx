@@ -130,7 +130,8 @@ cdef class LightRules:
         self.count_max = options.lmq_count_max
         self.putting = {}
 
-    cdef LightPut take(self, StoreCore store, RecordArgs *a, object topic, object names, bytes kept):
+    cdef LightPut take(self, StoreCore store, RecordArgs *a, object topic, object names, bytes kept,
+                       bint copy):
         cdef LightPut put
         # What is no str is refused later. _wanted runs code of the caller, which may close the store.
         cdef list found = self._wanted(topic, names, kept) if isinstance(topic, str) else None
@@ -143,15 +144,15 @@ cdef class LightRules:
             put.kept = delete_property(kept, _OFFSETS)      # another record's
             a.properties = PyBytes_AS_STRING(put.kept)
             a.properties_size = <int32_t> PyBytes_GET_SIZE(put.kept)
-        self.hold(store, put, found, names is not None)
+        self.hold(store, put, found, names is not None, copy)
         a.trailing_separator = self.compat5
         a.more_properties = put.light.text
         a.more_properties_size = put.light.fixed + put.light.count * NUMBER_SIZE_MAX
         return put
 
-    cdef int hold(self, StoreCore store, LightPut put, list names, bint named) except -1:
+    cdef int hold(self, StoreCore store, LightPut put, list names, bint named, bint copy) except -1:
         cdef list new = self._new_among(store.queues, names)
-        if new:
+        if new and not copy:
             self._refuse_many(store, new)
         put.reserve(store.queues, names, named)
         if new:

@@ -89,7 +89,7 @@ cdef class Mixed:
         cdef LightPut light = None
         kept = store._properties(a, own["properties"], own["tags"], own["keys"])
         if own["light_queues"] is not None or (store.lights.on and kept is not None):
-            light = store.lights.take(store, a, topic, own["light_queues"], kept)
+            light = store.lights.take(store, a, topic, own["light_queues"], kept, False)
             if light is not None:
                 e.light = &light.light
         if kept is not None and delay_asked(a.properties, a.properties_size):
@@ -102,9 +102,9 @@ cdef class Mixed:
         a.topic, a.topic_size, a.queue_id = t.text, t.size, e.queue.queue_id
         a.body, a.body_size = <const unsigned char *> PyBytes_AS_STRING(body), <int32_t> PyBytes_GET_SIZE(body)
         if t is not real:
-            store._check_delivered(a, real)
+            store._check_delivered(a, real, False)
         record_prepare(a)
-        store._check_size(a)
+        store._check_size(a, False)
         if a.body_size < GIL_RELEASE_BYTES_MIN:
             a.body_crc = body_crc32(a.body, a.body_size)
         else:

@@ -14,7 +14,12 @@ from rmq_store.queues.consumequeue._queue cimport Queue
 cdef enum:
     QUEUES_INLINE = 16
     PLACE_LIGHT = 2
+    TOPIC_NAME_MAX = 255            # bytes: a directory has the name
     GIL_RELEASE_BYTES_MIN = 32768   # copying and checking so much takes longer than giving the GIL away and back
+    # What _put is told by *wants: put_checks is through with it; it is a copy that the store itself makes of a message, which
+    # was put under limits that may be lower now, so that only those of the format count.
+    PUT_CHECKED = 1
+    PUT_COPY = 2
 
 
 cdef class Topic:
@@ -103,6 +108,7 @@ cdef class StorePut(StoreCore):
     cdef bint host_v6
     cdef int64_t body_size_max
     cdef int64_t record_size_max
+    cdef int64_t copy_size_max      # of a record that is a copy, and of its body
     cdef int32_t topic_size_max
     cdef bint pool_fails
     cdef int64_t failed_puts   # messages that the log did not take since the opening
@@ -111,14 +117,15 @@ cdef class StorePut(StoreCore):
     cdef public object _completer      # writer._future.Completer, set when the store is open
 
     cdef Topic _topic(self, object topic)
+    cdef Topic _copied_topic(self, str topic)
     cdef Queue *_queue(self, Topic t, object queue_id) except NULL
     cdef int _arguments(self, RecordArgs *a, flag, sys_flag, born_timestamp, born_host, reconsume_times,
                         prepared_transaction_offset) except -1
     cdef object _properties(self, RecordArgs *a, properties, tags, keys)
-    cdef int _check_size(self, RecordArgs *a) except -1
+    cdef int _check_size(self, RecordArgs *a, bint copy) except -1
     cdef int _failed(self, error) except -1
     cdef int _refuse_busy(self) except -1
-    cdef int _check_delivered(self, const RecordArgs *waiting, Topic real) except -1
+    cdef int _check_delivered(self, const RecordArgs *waiting, Topic real, bint copy) except -1
     cdef tuple _delayed(self, Topic topic, queue_id, bytes properties, sys_flag)      # (topic, queue id, properties)
     cdef int _wait_for(self, int status, int64_t size) except -1
     cdef void _dispatch(self) noexcept

@@ -98,10 +98,22 @@ cdef inline PutResult _result_of(const Appended *out, int32_t size, bytes host):
     r.offset = out.offset
     r.queue_offset = out.queue_offset
     r.store_timestamp = out.store_timestamp
-    r.size = size
-    r.code = _OK
-    r.host = host
+    r.size, r.code, r.host = size, _OK, host
     return r
+
+
+cdef Topic _topic_of(str topic, int32_t limit):
+    cdef Topic t = Topic.__new__(Topic)
+    if not topic:
+        raise errors.MessageIllegal("topic is empty: name one")
+    t.name = topic.encode("utf-8", "surrogatepass")
+    t.text = PyBytes_AS_STRING(t.name)
+    t.size = <int32_t> PyBytes_GET_SIZE(t.name)
+    if not topic_spelt(t.text, t.size):
+        raise errors.MessageIllegal(f"topic is {topic!r}: only the characters % | A-Z a-z 0-9 _ - can be stored")
+    if t.size > limit:
+        raise errors.MessageIllegal(errors.exceeds("topic size", f"{t.size} bytes", limit, "shorten its name"))
+    return t
 
 
 cdef class StorePut(StoreCore):
@@ -123,7 +135,8 @@ cdef class StorePut(StoreCore):
     def _apply(self, options):
         StoreCore._apply(self, options)
         self.body_size_max = options.message_size_max_bytes
-        self.record_size_max = min(options.message_size_max_bytes + 65536, options.segment_size_bytes - BLANK_SIZE)
+        self.copy_size_max = options.segment_size_bytes - BLANK_SIZE
+        self.record_size_max = min(options.message_size_max_bytes + 65536, self.copy_size_max)
         self.topic_size_max = options.topic_size_max_bytes
         self.topics.clear()         # those that passed the check of their size
         self.pool_fails = options.pool_empty == "fail"
@@ -136,22 +149,15 @@ cdef class StorePut(StoreCore):
         topic = PyUnicode_FromObject(topic)     # what a subclass says of its hash and of being equal does not count
         if (found := self.topics.get(topic)) is not None:
             return <Topic> found
-        if not topic:
-            raise errors.MessageIllegal("topic is empty: name one")
-        t = Topic.__new__(Topic)
-        t.name = topic.encode("utf-8", "surrogatepass")
-        t.text = PyBytes_AS_STRING(t.name)
-        t.size = <int32_t> PyBytes_GET_SIZE(t.name)
-        if not topic_spelt(t.text, t.size):
-            raise errors.MessageIllegal(f"topic is {topic!r}: only the characters % | A-Z a-z 0-9 _ - can be stored")
         if not self.compat5:
             limit = min(limit, TOPIC_SIZE_V1_MAX)       # 4.9 cannot read a record of version 2
         elif topic.startswith("%RETRY%"):
-            limit = 255
-        if t.size > limit:
-            raise errors.MessageIllegal(errors.exceeds("topic size", f"{t.size} bytes", limit, "shorten its name"))
-        self.topics[topic] = t
+            limit = TOPIC_NAME_MAX
+        self.topics[topic] = t = _topic_of(topic, limit)
         return t
+
+    cdef Topic _copied_topic(self, str topic):
+        return self.topics.get(topic) or _topic_of(topic, TOPIC_NAME_MAX if self.compat5 else TOPIC_SIZE_V1_MAX)
 
     cdef Queue *_queue(self, Topic t, object queue_id) except NULL:
         cdef int64_t n = 0
@@ -198,14 +204,8 @@ cdef class StorePut(StoreCore):
         # Fills the property pieces. Returns the bytes they point into (to be kept), or None.
         cdef Py_ssize_t size = 0
         cdef const char *value = NULL
-        a.properties = NULL
-        a.properties_size = 0
-        a.more_properties = NULL
-        a.more_properties_size = 0
-        a.tags = NULL
-        a.keys = NULL
-        a.tags_size = 0
-        a.keys_size = 0
+        a.properties = a.more_properties = a.tags = a.keys = NULL
+        a.properties_size = a.more_properties_size = a.tags_size = a.keys_size = 0
         a.trailing_separator = self.compat5
         if tags is not None:
             a.tags = text_of(tags, "tags", &size)
@@ -238,17 +238,18 @@ cdef class StorePut(StoreCore):
             raise errors.MessageIllegal("keys and the property KEYS are two names for one field: give one of them")
         return kept
 
-    cdef int _check_size(self, RecordArgs *a) except -1:
-        # record_prepare has run. RocketMQ's order: properties, body, record.
+    cdef int _check_size(self, RecordArgs *a, bint copy) except -1:
+        # record_prepare has run. RocketMQ's order: properties, body, record. copy: of a message that was put, see PUT_COPY.
+        cdef int64_t body_max = self.copy_size_max if copy else self.body_size_max
+        cdef int64_t record_max = self.copy_size_max if copy else self.record_size_max
         if a.properties_total > PROPERTIES_SIZE_MAX:
             return self._failed(errors.PropertiesSizeExceeded(errors.exceeds(
                 "properties size", f"{a.properties_total} bytes", PROPERTIES_SIZE_MAX, _LESS)))
-        if a.body_size > self.body_size_max:
-            return self._failed(errors.MessageIllegal(errors.exceeds("body size", f"{a.body_size} bytes", self.body_size_max,
-                                                                     _SPLIT)))
-        if a.size > self.record_size_max:
+        if a.body_size > body_max:
+            return self._failed(errors.MessageIllegal(errors.exceeds("body size", f"{a.body_size} bytes", body_max, _SPLIT)))
+        if a.size > record_max:
             return self._failed(errors.MessageIllegal(errors.exceeds(
-                "record size", f"{a.size} bytes", self.record_size_max,
+                "record size", f"{a.size} bytes", record_max,
                 "split the body, or use larger commit-log files (segment_size_bytes)")))
         return 0
 
@@ -257,13 +258,13 @@ cdef class StorePut(StoreCore):
         self.failed_puts += 1
         raise error
 
-    cdef int _check_delivered(self, const RecordArgs *waiting, Topic real) except -1:
+    cdef int _check_delivered(self, const RecordArgs *waiting, Topic real, bint copy) except -1:
         # As _check_size, for the record as it will be delivered: with the name of its real topic.
         cdef RecordArgs a = waiting[0]
         a.topic = real.text
         a.topic_size = real.size
         record_prepare(&a)
-        return self._check_size(&a)
+        return self._check_size(&a, copy)
 
     cdef int _wait_for(self, int status, int64_t size) except -1:
         # The put lock is free. Waits for what the append lacked; raises what makes waiting useless.
@@ -364,20 +365,20 @@ cdef class StorePut(StoreCore):
             rmq_event_wake(&self.log.flush_wanted)
 
     cdef PutResult _put(self, PyObject **v, int *wants):
-        # Appends; *wants tells what the caller waits for, in WAIT_ bits. Not 0 beforehand: what put_checks says is done.
+        # Appends; *wants tells what the caller waits for, in WAIT_ bits. Beforehand it has PUT_ bits.
         cdef RecordArgs a
         cdef Appended out
         cdef One one
         cdef int lit = 0
         cdef Py_buffer view
-        cdef bint viewed = False
+        cdef bint viewed = False, copy = wants[0] & PUT_COPY
         cdef Topic t
         cdef Topic real = None
         cdef Queue *q
         cdef Py_ssize_t size = 0
         topic, queue_id, body, kept = <object> v[TOPIC], <object> v[QUEUE_ID], <object> v[BODY], None
         self._enter()
-        if self.put_checks != 0 and not wants[0]:
+        if self.put_checks != 0 and not wants[0] & PUT_CHECKED:
             return self._put_checked(v, wants)
         a = self.plain
         if not arguments_bare(v):
@@ -389,13 +390,13 @@ cdef class StorePut(StoreCore):
                 keys = joined_keys(keys)        # held here: what is placed points into it
             kept = self._properties(&a, kept, <object> v[TAGS], keys)
             if v[LIGHT_QUEUES] != <PyObject *> None or (self.lights.on and kept is not None):
-                light = self.lights.take(self, &a, topic, <object> v[LIGHT_QUEUES], kept)     # held here, as keys are
+                light = self.lights.take(self, &a, topic, <object> v[LIGHT_QUEUES], kept, copy)   # held here, as keys are
                 if light is not None:
                     one.light, lit = &(<LightPut> light).light, PLACE_LIGHT
         wants[0] = self.waits
         if kept is not None:
             if delay_asked(a.properties, a.properties_size):
-                real = self._topic(topic)
+                real = self._copied_topic(topic) if copy else self._topic(topic)
                 topic, queue_id, kept = self._delayed(real, queue_id, kept, <object> v[SYS_FLAG])
                 a.properties = PyBytes_AS_STRING(kept)
                 a.properties_size = <int32_t> PyBytes_GET_SIZE(kept)
@@ -403,7 +404,7 @@ cdef class StorePut(StoreCore):
                 wants[0] = 0
         if v[WAIT] != <PyObject *> None:
             wants[0] = WAIT_DEVICE | self.waits if checked_wait(<object> v[WAIT]) else 0
-        t = self._topic(topic)
+        t = self._copied_topic(topic) if copy else self._topic(topic)
         q = self._queue(t, queue_id)
         a.topic = t.text
         a.topic_size = t.size
@@ -424,13 +425,13 @@ cdef class StorePut(StoreCore):
             a.body = <const unsigned char *> view.buf
             size = view.len
         try:
-            if size > self.body_size_max:
+            if size > (self.copy_size_max if copy else self.body_size_max):
                 self._failed(errors.MessageIllegal(errors.exceeds("body size", f"{size} bytes", self.body_size_max, _SPLIT)))
             a.body_size = <int32_t> size
             if real is not None:
-                self._check_delivered(&a, real)
+                self._check_delivered(&a, real, copy)
             record_prepare(&a)
-            self._check_size(&a)
+            self._check_size(&a, copy)
             if viewed:
                 a.body_crc = -1     # taken over the copied bytes: somebody may change them while they are copied
             elif size < GIL_RELEASE_BYTES_MIN:
@@ -458,7 +459,7 @@ cdef class StorePut(StoreCore):
         if self.refuses_puts:
             self._refuse_put()
         _kept = hooks_run(self.hooks, self.keyed, v, changed, self.compat5)     # what `changed` points into
-        wants[0] = 1
+        wants[0] |= PUT_CHECKED
         return self._put(changed, wants)
 
 

@@ -40,4 +40,10 @@ class StorePutMany(StorePut):
     def _put_mixed(self, topic: str, messages: list[Any], queue_id: int, tags: str | None, keys: Keys,
                    properties: Properties, flag: int, sys_flag: int, born_timestamp: int | None, born_host: str | None,
                    light_queues: Iterable[str] | None, wait: bool | None) -> PutManyResult: ...
+    def _put_copy(self, topic: str, body: Body, *, queue_id: int = 0, tags: str | None = None, keys: Keys = None,
+                  properties: Properties = None, flag: int = 0, sys_flag: int = 0, born_timestamp: int | None = None,
+                  born_host: str | None = None, reconsume_times: int = 0, prepared_transaction_offset: int = 0,
+                  delay_level: int | None = None, deliver_at: datetime.datetime | int | None = None,
+                  delay: float | None = None, light_queues: Iterable[str] | None = None,
+                  wait: bool | None = None) -> PutFuture: ...
     def _light_room(self, topic: str, properties: bytes) -> int: ...

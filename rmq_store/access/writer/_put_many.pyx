@@ -15,7 +15,7 @@ from rmq_store.access.writer._delays cimport delay_asked
 from rmq_store.access.writer._future cimport future_new
 from rmq_store.access.writer._light cimport NUMBER_SIZE_MAX, LightPut, LightQueues, light_append
 from rmq_store.access.writer._mixed cimport Mixed, MixedTurn, names_of, own_of
-from rmq_store.access.writer._put cimport (GIL_RELEASE_BYTES_MIN, PutResult, StorePut, Topic, Turn, asks_to_wait,
+from rmq_store.access.writer._put cimport (GIL_RELEASE_BYTES_MIN, PUT_COPY, PutResult, StorePut, Topic, Turn, asks_to_wait,
                                            place_locked, wants_of)
 from rmq_store.codec._layout cimport FLAG_TRANSACTION
 from rmq_store.codec._record cimport RecordArgs, body_crc32, record_prepare
@@ -299,7 +299,7 @@ cdef class StorePutMany(StorePut):
                 largest = max(largest, size)
                 a.body_size = <int32_t> size
                 record_prepare(a)
-                self._check_size(a)
+                self._check_size(a, False)
         except errors.PutError as error:
             error._name_message(i)
             raise
@@ -374,7 +374,7 @@ cdef class StorePutMany(StorePut):
             if common:
                 properties = properties + (b"" if not properties or properties.endswith(b"\x02") else b"\x02") + common
             a.properties, a.properties_size = PyBytes_AS_STRING(properties), <int32_t> PyBytes_GET_SIZE(properties)
-            light = self.lights.take(self, &a, topic, None, properties)
+            light = self.lights.take(self, &a, topic, None, properties, False)
         if light is None:
             return None
         p.light = &light.light
@@ -438,7 +438,7 @@ cdef class StorePutMany(StorePut):
             a.trailing_separator = False
             for i in range(n):
                 total += _piece(&a, &pieces[i])
-                self._check_size(&a)
+                self._check_size(&a, False)
             self._enter()
             limit = log_reserve_max(self.log)
             if total > limit:
@@ -464,10 +464,18 @@ cdef class StorePutMany(StorePut):
 cdef PyObject *_put_async(PyObject *me, PyObject *const *args, Py_ssize_t given, PyObject *names) except NULL:
     cdef StorePutMany store = <StorePutMany> me
     cdef PyObject *v[ARGUMENTS]
-    cdef int wants = 0
-    cdef PutResult r
     arguments_parse("put_async", v, args, given, names)
-    r = store._put(v, &wants)
+    return _future_of(store, v, 0)
+
+
+cdef PyObject *_put_copy(PyObject *me, PyObject *const *args, Py_ssize_t given, PyObject *names) except NULL:
+    cdef PyObject *v[ARGUMENTS]
+    arguments_parse("_put_copy", v, args, given, names)
+    return _future_of(<StorePutMany> me, v, PUT_COPY)
+
+
+cdef PyObject *_future_of(StorePutMany store, PyObject **v, int wants) except NULL:
+    cdef PutResult r = store._put(v, &wants)
     if not wants:
         store._nudge()
     future = future_new(store, r, wants)
@@ -481,4 +489,9 @@ A future has result(timeout), done(), add_done_callback and exception, and can b
 
 The message is appended when this call returns, in the order of the calls. The future completes when the message is as
 durable as requested; one flush completes many futures with one wake-up. A refused message raises here, not in the future.
+""")
+
+arguments_method(StorePutMany, "_put_copy", _put_copy, """As put_async, for what the store itself makes of a stored message: a
+retry, a dead letter, a committed message, a half message that is put again. The limits of the options do not count, which may
+be lower than when that one was put; only those of the format and of a log file do.
 """)

@@ -19,10 +19,21 @@ from rmq_store.base.io.callbacks import refuse_unrun
 from rmq_store.base.io.threads import start_thread
 from rmq_store.errors import ForkedProcess, StoreStateError, illegal
 from rmq_store.events import Event, emit
-from rmq_store.fields import NamedTuple
 from rmq_store.services.consumer.cold import ColdReads
 from rmq_store.services.consumer.counts import CountTable, GroupCounts
-from rmq_store.services.consumer.handling import check_handler, deadline_of
+from rmq_store.services.consumer.handling import (
+    COUNT_MAX,
+    RETRY,
+    TOO_LARGE,
+    SentBack,
+    check_handler,
+    dead_letter_topic,
+    deadline_of,
+    forms_of,
+    origin_topic,
+    retry_topic,
+    tell_too_large,
+)
 from rmq_store.services.consumer.light_offsets import offset_in
 from rmq_store.services.consumer.offsets import ConsumerOffsets
 from rmq_store.services.consumer.tables import GroupTable, TopicTable
@@ -31,31 +42,13 @@ from rmq_store.status import GetStatus
 if TYPE_CHECKING:
     from rmq_store.access.reader._message import Message
     from rmq_store.access.waiting._wait import StoreWait
+    from rmq_store.access.writer._future import PutFuture
     from rmq_store.filter._program import SqlFilter
 
 __all__ = ["Batch", "Consumer", "dead_letter_topic", "origin_topic", "retry_topic"]
 
-COUNT_MAX = (1 << 31) - 1
 LOOK_S = 1.0                # how long a waiting consumer goes without looking for new queues
 EMPTY_GETS_MAX = 64         # gets in a row that find nothing that was asked for, before others have their turn
-RETRY, DEAD = "%RETRY%", "%DLQ%"
-# What belongs to one delivery of a message, and must not come along to the next.
-_OF_ONE_DELIVERY = ("DELAY", "REAL_TOPIC", "REAL_QID", "WAIT", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS")
-# Not kept in a dead letter: it would have a place in its light queues again, where its consumer fails again.
-LIGHT_PROPERTIES = ("INNER_MULTI_DISPATCH", "INNER_MULTI_QUEUE_OFFSET")
-
-
-def retry_topic(group: str) -> str:
-    return RETRY + group
-
-
-def dead_letter_topic(group: str) -> str:
-    return DEAD + group
-
-
-def origin_topic(message: "Message") -> str:
-    """Returns the topic that a message was first put into, also if it comes from a retry or a dead-letter topic."""
-    return str(message.properties.get("RETRY_TOPIC", message.topic))
 
 
 class _Queue:
@@ -73,14 +66,6 @@ class _Queue:
         """Everything below is acknowledged."""
         open_ones = [*self.out, *(begin for begin, _ in self.again)]
         return min(open_ones) if open_ones else self.next
-
-
-class _SentBack(NamedTuple):
-    """A message that failed, as it is put again: topic, whether it is a dead letter, keywords for put."""
-
-    topic: str
-    dead: bool
-    put: dict[str, Any]
 
 
 class Batch(Sequence["Message"]):
@@ -394,48 +379,44 @@ class Consumer:
 
         The record is like a broker's: reconsume_times counts up, RETRY_TOPIC keeps the first topic, ORIGIN_MESSAGE_ID the first
         message id, RECONSUME_TIME the count. delay_level: the level of delay_levels to wait; 0 means 3 + the number of earlier
-        retries. If the store delivers no delayed messages, the retry comes at once. Durability: as put. Raises as put does.
+        retries. If the store delivers no delayed messages, the retry comes at once. A message whose properties leave no room
+        for these goes to %DLQ%group at once, with its own properties. Durability: as put. Raises as put does, but limits of
+        the options do not count.
         """
-        sent_back = self._sent_back(message, delay_level)
-        self._store.put(sent_back.topic, message.body, **sent_back.put)
-        return self._count_sent_back(sent_back)
+        refused: Exception | None = None
+        for back in self._forms(message, delay_level):
+            try:
+                self._copied(message, back).result()
+                return self._count_sent_back(back)
+            except TOO_LARGE as error:
+                refused = error
+        assert refused is not None
+        raise refused
 
-    def _sent_back(self, message: "Message", delay_level: int) -> "_SentBack":
-        """What a message that failed becomes: to be put, then counted."""
+    def _copied(self, message: "Message", back: SentBack) -> "PutFuture":
+        if back.dead:
+            self._topics_known.add(back.topic, readQueueNums=1, writeQueueNums=1)
+        return self._store._put_copy(back.topic, message.body, properties=back.properties, **back.put)
+
+    def _forms(self, message: "Message", delay_level: int) -> Iterator[SentBack]:
+        """What a message that failed becomes: to be put, until one fits, and counted then."""
         times = getattr(message, "reconsume_times", None)
         if times is None:
             raise illegal("message", message, "give a message that the consumer handed out")
         delay_level = whole(delay_level, "delay_level", -COUNT_MAX, COUNT_MAX)
-        properties = {name: value for name, value in message.properties.items() if name not in _OF_ONE_DELIVERY}
-        properties.setdefault("RETRY_TOPIC", message.topic)
-        properties.setdefault("ORIGIN_MESSAGE_ID", message.msg_id)
-        properties["RECONSUME_TIME"] = str(times + 1)
-        dead = delay_level < 0 or times >= self.max_retries
-        if dead:
-            topic = dead_letter_topic(self.group)
-            for name in LIGHT_PROPERTIES:
-                properties.pop(name, None)
-            properties.setdefault("DLQ_ORIGIN_TOPIC", properties["RETRY_TOPIC"])
-            properties.setdefault("DLQ_ORIGIN_MESSAGE_ID", properties["ORIGIN_MESSAGE_ID"])
-            self._topics_known.add(topic, readQueueNums=1, writeQueueNums=1)
-        else:
-            topic = retry_topic(self.group)
-            if self._store.options.delay == "deliver":
-                properties["DELAY"] = str(min(delay_level or 3 + times, len(self._store.options.delay_levels)))
-        return _SentBack(topic, dead, {
-            "properties": properties, "flag": message.flag, "sys_flag": message.sys_flag,
-            "born_timestamp": message.born_timestamp, "born_host": message.born_host, "reconsume_times": times + 1})
+        options = self._store.options
+        level = min(delay_level or 3 + max(times, 0), len(options.delay_levels)) if options.delay == "deliver" else None
+        return forms_of(message, self.group, options, dead=delay_level < 0 or times >= self.max_retries, level=level)
 
-    def _count_sent_back(self, done: "_SentBack") -> str:
+    def _count_sent_back(self, done: SentBack) -> str:
         """It is put: counts it, tells of a dead letter, returns its topic."""
-        properties: dict[str, str] = done.put["properties"]
         with self._lock:
-            counts = self._counts.of(self.group, properties["RETRY_TOPIC"])
+            counts = self._counts.of(self.group, done.origin)
             counts.sent_back += 1
             counts.dead_letters += done.dead
+        tell_too_large(done, self.group)
         if done.dead:
-            emit(Event.DEAD_LETTER, group=self.group, topic=properties["RETRY_TOPIC"], times=done.put["reconsume_times"] - 1,
-                 msg_id=properties["ORIGIN_MESSAGE_ID"], to=done.topic)
+            emit(Event.DEAD_LETTER, group=self.group, topic=done.origin, times=done.times, msg_id=done.origin_id, to=done.topic)
         return done.topic
 
     # ---- life

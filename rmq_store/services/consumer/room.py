@@ -12,9 +12,10 @@ from rmq_store.base.io.files import ControlFiles
 from rmq_store.errors import StoreNotWriteable, StoreStateError, illegal
 from rmq_store.filter._program import chosen_filter
 from rmq_store.services.consumer.config_file import ConfigFile
-from rmq_store.services.consumer.consumer import COUNT_MAX, Consumer
+from rmq_store.services.consumer.consumer import Consumer
 from rmq_store.services.consumer.counts import CountTable, GroupCounts
 from rmq_store.services.consumer.filters import ConsumerFilters
+from rmq_store.services.consumer.handling import COUNT_MAX
 from rmq_store.services.consumer.light_offsets import LmqConsumerOffsets
 from rmq_store.services.consumer.offsets import ConsumerOffsets
 from rmq_store.services.consumer.tables import GroupTable, TopicTable

@@ -18,6 +18,7 @@ from rmq_store.base.io.callbacks import check_callback, refuse_unrun
 from rmq_store.base.io.threads import start_thread
 from rmq_store.errors import (
     DurabilityError,
+    MessageIllegal,
     PropertiesSizeExceeded,
     StoreStateError,
     TransactionDecided,
@@ -131,8 +132,8 @@ class Checker:
                 return False
             try:
                 self._transactions.again(store, half)
-            except PropertiesSizeExceeded:      # a peer's, without room for the count: asked all the same until it is too old
-                pass
+            except (MessageIllegal, PropertiesSizeExceeded):
+                pass    # a peer's, without room for the count: asked all the same until it is too old
         return True
 
     def _ask(self, store: "StoreWait", half: Half, callback: Check) -> None:

@@ -5,12 +5,12 @@ Bytes are RocketMQ's, the order of the properties included: that of a broker's H
 EndTransactionProcessor, DefaultTransactionalMessageCheckListener.
 """
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rmq_store.access.reader._checked import whole
-from rmq_store.codec._layout import FLAG_TRANSACTION, PROPERTIES_SIZE_MAX, TRANSACTION_COMMIT
+from rmq_store.codec._layout import CRC_PROPERTY_SIZE, FLAG_TRANSACTION, PROPERTIES_SIZE_MAX, TRANSACTION_COMMIT
 from rmq_store.codec.delay import SCHEDULE_TOPIC
 from rmq_store.codec.layout import Compat
 from rmq_store.codec.properties import CRC_PROPERTY, decode_properties, encode_properties, java_hashmap_order
@@ -32,8 +32,11 @@ RESERVED = frozenset((HALF_TOPIC, OP_TOPIC, GIVEN_UP_TOPIC, SCHEDULE_TOPIC, TIME
 _TOPIC = partial(re.fullmatch, r"[%|A-Za-z0-9_-]+")
 _DELAYS = ("DELAY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS")
 _LIGHT = ("INNER_MULTI_DISPATCH", "INNER_MULTI_QUEUE_OFFSET")
+_INTERNAL = ("TRAN_MSG", "REAL_TOPIC", "REAL_QID", TRANSACTION_ID)      # of the half message: readers can do without them
+INT_MAX = (1 << 31) - 1
 _DIGITS_MAX = 19                        # of a number that Java reads
-CHECK_ROOM = len(ORIGIN) + len(CHECKS) + 33     # bytes that a check adds: two separators and up to 19 and 10 digits
+# Bytes that a check adds: two separators and up to 19 and 10 digits; and a checksum that is switched on meanwhile.
+CHECK_ROOM = len(ORIGIN) + len(CHECKS) + 33 + CRC_PROPERTY_SIZE
 _ROUGH_MAX = 200                        # of the parts of a record beside body, topic and properties
 
 
@@ -104,30 +107,52 @@ def encoded_as_a_broker(properties: Mapping[str, str], compat: Compat) -> bytes:
     return encode_properties({name: properties[name] for name in order}, compat)
 
 
-def _copy_of(half: "Message", topic: str, queue_id: int, properties: Mapping[str, str], compat: Compat) -> dict[str, Any]:
-    return {"topic": topic, "queue_id": queue_id, "body": half.body, "properties": encoded_as_a_broker(properties, compat),
-            "flag": half.flag, "sys_flag": half.sys_flag & ~FLAG_TRANSACTION, "born_timestamp": half.born_timestamp,
-            "born_host": half.born_host, "reconsume_times": half.reconsume_times}
+def _copy_of(half: "Message", topic: str, queue_id: int, properties: bytes) -> dict[str, Any]:
+    return {"topic": topic, "queue_id": queue_id, "body": half.body, "properties": properties,
+            "flag": half.flag, "sys_flag": half.sys_flag & ~FLAG_TRANSACTION & INT_MAX,
+            "born_timestamp": max(half.born_timestamp, 0), "born_host": half.born_host,
+            "reconsume_times": max(half.reconsume_times, 0)}
 
 
-def real_record(half: "Message", compat: Compat) -> dict[str, Any]:
-    """What a commit puts. As RocketMQ's, it keeps REAL_TOPIC, REAL_QID and TRAN_MSG."""
-    properties = half.properties
-    record = _copy_of(half, properties["REAL_TOPIC"], int(properties["REAL_QID"]), properties, compat)
-    return record | {"sys_flag": record["sys_flag"] | TRANSACTION_COMMIT, "prepared_transaction_offset": half.offset}
+def _forms(half: "Message", options: Any, leave_out: tuple[str, ...] = (), added: Mapping[str, str] | None = None,
+           without: tuple[str, ...] = ()) -> Iterator[bytes]:
+    """The properties of a copy: a broker's; where they do not fit, or are none that an encoder writes, the bytes of the half
+    message; and at last those without the names of `without`. Raises what the first lacks where all of `added` does not fit."""
+    kept = {name: value for name, value in half.properties.items() if name not in leave_out}
+    kept.update(added or {})
+    refused: Exception | None = None
+    try:
+        yield encoded_as_a_broker(kept, options.compat)
+    except (MessageIllegal, PropertiesSizeExceeded) as error:
+        refused = error
+    from rmq_store.codec.copies import copied_properties  # seldom needed
+    for left_out in (leave_out, (*leave_out, *without)) if without else (leave_out,):
+        encoded, lacks = copied_properties(half.properties_raw, left_out, added or {}, options.compat, options.record_crc)
+        if not added or not {*added} & {*lacks}:
+            yield encoded
+    if refused is not None:
+        raise refused
 
 
-def again_record(half: "Message", origin: int, checks: int, compat: Compat) -> dict[str, Any]:
-    """The half message as a check puts it again. ORIGIN, which RocketMQ writes for some, links it to the first: after a crash
-    between this put and the next write of the offsets both are there, and they are one transaction."""
-    properties = {**half.properties, CHECKS: str(checks), ORIGIN: str(origin)}
-    return _copy_of(half, HALF_TOPIC, 0, properties, compat)
+def real_records(half: "Message", options: Any) -> Iterator[dict[str, Any]]:
+    """What a commit puts, until one fits: the last one does. As RocketMQ's, it keeps REAL_TOPIC, REAL_QID and TRAN_MSG."""
+    own = half.properties
+    for properties in _forms(half, options, without=(*_INTERNAL, *_LIGHT)):
+        record = _copy_of(half, own["REAL_TOPIC"], int(own["REAL_QID"]), properties)
+        yield record | {"sys_flag": record["sys_flag"] | TRANSACTION_COMMIT, "prepared_transaction_offset": half.offset}
 
 
-def given_up_record(half: "Message", compat: Compat) -> dict[str, Any]:
+def again_records(half: "Message", origin: int, checks: int, options: Any) -> Iterator[dict[str, Any]]:
+    """The half message as a check puts it again, until one fits. ORIGIN, which RocketMQ writes for some, links it to the first:
+    after a crash between this put and the next write of the offsets both are there, and they are one transaction."""
+    for properties in _forms(half, options, added={CHECKS: str(checks), ORIGIN: str(origin)}):
+        yield _copy_of(half, HALF_TOPIC, 0, properties)
+
+
+def given_up_records(half: "Message", options: Any) -> Iterator[dict[str, Any]]:
     """Without its light queues, whose readers must not see what nobody has committed."""
-    properties = {name: value for name, value in half.properties.items() if name not in _LIGHT}
-    return _copy_of(half, GIVEN_UP_TOPIC, 0, properties, compat)
+    for properties in _forms(half, options, leave_out=_LIGHT):
+        yield _copy_of(half, GIVEN_UP_TOPIC, 0, properties)
 
 
 def op_bodies(offsets: Iterable[int], compat: Compat, size_max: int) -> list[tuple[bytes, list[int]]]:

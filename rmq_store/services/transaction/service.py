@@ -23,6 +23,7 @@ from rmq_store.errors import (
     DiskFull,
     DurabilityError,
     MessageIllegal,
+    PropertiesSizeExceeded,
     PutError,
     StoreNotWriteable,
     StoreStateError,
@@ -51,6 +52,7 @@ from rmq_store.services.transaction.table import (
 if TYPE_CHECKING:
     from rmq_store.access.reader._message import Message
     from rmq_store.access.waiting._wait import StoreWait
+    from rmq_store.access.writer._put import PutResult
     from rmq_store.services.consumer.offsets import ConsumerOffsets
 
 __all__ = ["PendingTransaction", "Transactions"]
@@ -182,10 +184,10 @@ class Transactions:
             store._flush()
 
     def _commit(self, store: "StoreWait", half: Half, wait: bool | None) -> None:
-        record = records.real_record(self._half_message(store, half), store.options.compat)
+        forms = records.real_records(self._half_message(store, half), store.options)
         half.unsure = INTERRUPTED       # from here on an interrupt leaves open whether it is stored
         try:
-            half.result = store.put(**record, wait=wait)
+            half.result = _put_copy(store, forms, wait)
         except PutError:
             half.unsure = SURE          # refused: it is not
             raise
@@ -262,8 +264,8 @@ class Transactions:
             bodies = self._op_bodies(self._table(store), options, own)
         try:
             while bodies:
-                result = store.put(**records.op_record(bodies[0].text, options.compat, bodies[0].again),
-                                   wait=wait if len(bodies) == 1 else False)
+                record = records.op_record(bodies[0].text, options.compat, bodies[0].again)
+                result = _put_copy(store, [record], wait if len(bodies) == 1 else False)
                 settled = bodies.pop(0).offsets
                 with self._lock:
                     self._table(store).said(result.queue_offset, settled)
@@ -294,7 +296,7 @@ class Transactions:
     def again(self, store: "StoreWait", half: Half) -> None:
         """Puts the half message again, at the end of its queue, with one check more. The transaction's lock is held."""
         message = self._half_message(store, half)
-        result = store.put(**records.again_record(message, half.origin, half.checks + 1, store.options.compat), wait=False)
+        result = _put_copy(store, records.again_records(message, half.origin, half.checks + 1, store.options), False)
         with self._lock:
             table = self._table(store)
             before = [offset for offset, _ in half.places if offset != result.queue_offset]      # take_new() may have found it
@@ -306,7 +308,7 @@ class Transactions:
 
     def give_up(self, store: "StoreWait", half: Half) -> None:
         """Moves it to TRANS_CHECK_MAX_TIME_TOPIC. The transaction's lock is held."""
-        store.put(**records.given_up_record(self._half_message(store, half), store.options.compat), wait=None)
+        _put_copy(store, records.given_up_records(self._half_message(store, half), store.options), None)
         self._settle(store, half, GIVEN_UP, at_once=True)       # no real record says it
 
     # ---- finding
@@ -416,7 +418,6 @@ class Transactions:
         if odd > 0:
             emit(Event.HALF_MESSAGES_ODD, path=self._path, count=odd)
 
-
     def end_all(self, store: "StoreWait") -> None:
         """The store closes. What cannot be put now, the next open puts: the real records are there. Raises DurabilityError."""
         if self._loaded is not None and not store.readonly:
@@ -428,6 +429,18 @@ class Transactions:
                 raise
             except Exception as error:      # of whatever kind: the store is closed all the same, and its lock released
                 emit(Event.TASK_FAILED, task="writing op messages", path=self._path, error=str(error))
+
+
+def _put_copy(store: "StoreWait", forms: Iterable[dict[str, Any]], wait: bool | None) -> "PutResult":
+    """Stores the first of the forms that fits into a record. The options' limits do not count: they may be lower than they were
+    when the half message was put, which is accepted. Raises as put does."""
+    refused: PutError = MessageIllegal("there is nothing to put")
+    for record in forms:
+        try:
+            return store._put_copy(**record, wait=wait).result()
+        except (MessageIllegal, PropertiesSizeExceeded) as error:
+            refused = error
+    raise refused
 
 
 def _wait_for_queues(store: "StoreWait") -> None:
