@@ -143,8 +143,9 @@ class Event(Enum):
 
     # timer
     TIMER_SKIPPED = "timer", _WARNING, (
-        "skipped %(count)d timer messages of %(path)s that cannot be delivered: they are unreadable, damaged, deleted with "
-        "their log file, or have no real topic and queue")
+        "skipped %(count)d timer messages of %(path)s that cannot be delivered, the last of them at log offset %(offset)d: "
+        "they are unreadable, damaged, deleted with their log file, or have no real topic and queue; what is in the log stays "
+        "there")
     TIMER_REPEATED = "timer", _WARNING, (
         "the delivery of timer messages of %(path)s failed %(count)d times (last errno %(errno)d) and is retried, but after a "
         "failed sync only when the store is opened again")

@@ -12,10 +12,18 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from rmq_store.codec._layout import PROPERTIES_SIZE_MAX
 from rmq_store.codec._properties import decode_properties, encode_properties
 from rmq_store.codec.delay import TIMER_NAMES, with_delay_level
 from rmq_store.codec.layout import Compat
-from rmq_store.errors import MessageIllegal, PutError, WheelTimerMsgIllegal, WheelTimerNotEnable, exceeds
+from rmq_store.errors import (
+    MessageIllegal,
+    PropertiesSizeExceeded,
+    PutError,
+    WheelTimerMsgIllegal,
+    WheelTimerNotEnable,
+    exceeds,
+)
 from rmq_store.fields import NamedTuple
 
 __all__ = ["BROKER_NAME", "RECALL_BODY", "RECALL_TAG", "TIMER_NAMES", "TIMER_TOPIC", "Recall", "delete_key", "recall_handle",
@@ -24,6 +32,8 @@ __all__ = ["BROKER_NAME", "RECALL_BODY", "RECALL_TAG", "TIMER_NAMES", "TIMER_TOP
 RECALL_TAG, RECALL_BODY = "_RECALL_TAG_", b"0"          # of a recall's message (RecallMessageProcessor)
 TIMER_TOPIC = "rmq_sys_wheel_timer"
 BROKER_NAME = "DEFAULT_BROKER"          # RocketMQ's name of a broker that has none
+DELIVERED_SIZE_MAX = 128                # of the properties that delivery adds
+_RECALL_SIZE_MAX = 1024                 # of a recall's properties but for those with the topic and the UNIQ_KEY of its message
 _MS_MAX = (1 << 63) - 1
 _SECONDS_LEAST, _SECONDS_MOST = 100_000_000, 100_000_000_000     # of a time in seconds by mistake
 
@@ -116,7 +126,8 @@ def timer_rewrite(topic: str, queue_id: int, properties: bytes, *, now: int, pre
     """The properties of the waiting form and the time of its slot in ms, or None where the message is stored at once: it has no
     time of delivery, or one that is past, or it waited already.
 
-    properties: as encoded. Raises WheelTimerNotEnable, WheelTimerMsgIllegal; PropertiesSizeExceeded where they do not fit.
+    properties: as encoded. Raises WheelTimerNotEnable, WheelTimerMsgIllegal; PropertiesSizeExceeded where they do not fit, now
+    or with what delivery adds, and where those of a recall would not.
     """
     known = decode_properties(properties)
     name = next((name for name in TIMER_NAMES if name in known), None)
@@ -146,7 +157,23 @@ def timer_rewrite(topic: str, queue_id: int, properties: bytes, *, now: int, pre
     known |= {"TIMER_OUT_MS": str(out), "REAL_TOPIC": topic, "REAL_QID": str(queue_id)}
     # Values that came out of stored bytes may hold 0x01, which a put would refuse in a mapping and a record can hold.
     joined = "\x02".join(f"{name}\x01{value}" for name, value in known.items())
-    return encode_properties((joined + "\x02" if compat == "5.x" else joined).encode()), out
+    encoded = encode_properties((joined + "\x02" if compat == "5.x" else joined).encode())
+    _reserve(len(encoded), topic, known)
+    return encoded, out
+
+
+def _reserve(size: int, topic: str, known: Mapping[str, str]) -> None:
+    """What is stored of a message later has room. Raises PropertiesSizeExceeded."""
+    if size + DELIVERED_SIZE_MAX > PROPERTIES_SIZE_MAX:
+        raise PropertiesSizeExceeded(exceeds("properties size of a timer message, with what the store adds to it",
+                                             f"{size + DELIVERED_SIZE_MAX} bytes", PROPERTIES_SIZE_MAX,
+                                             "store less in properties and more in the body"))
+    if "TIMER_DEL_UNIQKEY" in known or "UNIQ_KEY" not in known:
+        return
+    size = 2 * len(topic.encode()) + len(known["UNIQ_KEY"].encode()) + _RECALL_SIZE_MAX
+    if size > PROPERTIES_SIZE_MAX:
+        raise PropertiesSizeExceeded(exceeds("properties size of a recall of the message", f"{size} bytes", PROPERTIES_SIZE_MAX,
+                                             "give it a shorter UNIQ_KEY"))
 
 
 def delete_key(topic: str, unique_key: str) -> str:
@@ -162,8 +189,11 @@ def recall_handle(topic: str, broker_name: str, out_ms: int, unique_key: str) ->
 def recall_message(handle: object) -> tuple[str, dict[str, str]]:
     """Topic and properties of the message that takes the other one back. Raises MessageIllegal for what is no handle."""
     found = recall_of(handle)
-    return found.topic, {"TIMER_DEL_UNIQKEY": delete_key(found.topic, found.unique_key), "UNIQ_KEY": found.unique_key,
-                         "TIMER_DELIVER_MS": str(found.deliver_ms)}
+    properties = {"TIMER_DEL_UNIQKEY": delete_key(found.topic, found.unique_key), "UNIQ_KEY": found.unique_key,
+                  "TIMER_DELIVER_MS": str(found.deliver_ms)}
+    if 2 * len(found.unique_key.encode()) > PROPERTIES_SIZE_MAX - 2 * _RECALL_SIZE_MAX:
+        del properties["UNIQ_KEY"]          # which nothing needs: the other one names the message
+    return found.topic, properties
 
 
 def recall_of(handle: object) -> Recall:

@@ -4,6 +4,9 @@ from libc.string cimport memchr, memcmp
 
 from rmq_store.access.core._core cimport StoreCore
 
+cdef enum:
+    DELIVERY_ROOM = 160             # bytes: more than a copy of a waiting message, or a rolled one, can be longer than it
+
 
 cdef inline bint delay_asked(const char *text, Py_ssize_t size) noexcept nogil:
     # Whether a property is DELAY, or its name begins with TIMER_DEL. delays_rewrite decides what that means.

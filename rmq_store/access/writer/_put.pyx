@@ -21,7 +21,7 @@ from rmq_store.access.writer._arguments cimport (ARGUMENTS, BODY, BORN_HOST, BOR
                                                  RECONSUME_TIMES, SYS_FLAG, TAGS, TOPIC, WAIT, arguments_bare,
                                                  arguments_method, arguments_parse, arguments_plain, checked_wait, delay_given,
                                                  integer_of, joined_keys, text_of, without_crc)
-from rmq_store.access.writer._delays cimport delay_asked, delays_rewrite
+from rmq_store.access.writer._delays cimport DELIVERY_ROOM, delay_asked, delays_rewrite
 from rmq_store.access.writer._hooks cimport hooks_run
 from rmq_store.access.writer._light cimport LightPut, LightRules, light_append
 from rmq_store.access.writer._plain cimport plain_flags, plain_queue
@@ -259,11 +259,11 @@ cdef class StorePut(StoreCore):
         raise error
 
     cdef int _check_delivered(self, const RecordArgs *waiting, Topic real, bint copy) except -1:
-        # As _check_size, for the record as it will be delivered: with the name of its real topic.
+        # As _check_size, for the record as it will be delivered: with the name of its real topic, and what delivery adds.
         cdef RecordArgs a = waiting[0]
-        a.topic = real.text
-        a.topic_size = real.size
+        a.topic, a.topic_size = real.text, real.size
         record_prepare(&a)
+        a.size += DELIVERY_ROOM
         return self._check_size(&a, copy)
 
     cdef int _wait_for(self, int status, int64_t size) except -1:

@@ -38,6 +38,7 @@ cdef enum:
 cdef int _copy(Timer *t, const RecordView *v, RecordArgs *a) noexcept nogil:
     # 0, or DELIVER_SKIPPED where there is no place to deliver to.
     cdef const char *crc = b"__CRC32#\x01"      # the checksum of the record that waited is not that of its copy
+    cdef const char *names[4]
     memset(a, 0, sizeof(RecordArgs))
     if not deliver_place(&t.d, v, a) or not deliver_content(&t.d, v, a):
         return DELIVER_SKIPPED
@@ -48,6 +49,16 @@ cdef int _copy(Timer *t, const RecordView *v, RecordArgs *a) noexcept nogil:
     a.trailing_separator = t.d.compat5
     if not t.d.compat5 and not t.d.record_crc and a.properties_size > 0 and a.properties[a.properties_size - 1] == 2:
         a.properties_size -= 1
+    if deliver_fits(&t.d, a):
+        return 0
+    # It was put without a checksum, or without a separator at the end, or by another program: what named its time and place
+    # makes room for that.
+    names[0], names[1], names[2], names[3] = crc, b"DELAY\x01", b"REAL_TOPIC\x01", b"REAL_QID\x01"
+    a.properties_size = deliver_without(v.properties, v.properties_size, names, 4, t.d.scratch)
+    a.properties = <const char *> t.d.scratch
+    if a.properties_size > 0 and a.properties[a.properties_size - 1] == 2:
+        a.properties_size -= 1
+    a.trailing_separator = 0
     return 0 if deliver_fits(&t.d, a) else DELIVER_SKIPPED
 
 

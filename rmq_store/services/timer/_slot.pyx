@@ -13,7 +13,8 @@ from rmq_store.base.io._sync cimport EIO, ENOMEM, ETIMEDOUT, rmq_add, rmq_load, 
 from rmq_store.base.segment._file cimport LogFile, log_file_release
 from rmq_store.codec._record cimport RecordView
 from rmq_store.services.delivery._deliverer cimport deliver_number, deliver_skip
-from rmq_store.services.timer._delivery cimport timer_deliver
+from rmq_store.services.timer._delivery cimport NO_ROOM, timer_deliver
+from rmq_store.services.timer._entry cimport entry_place
 from rmq_store.services.timer._recalls cimport Recalls, recalls_add, recalls_forget, recalls_name
 from rmq_store.services.timer._timerlog cimport (AT_DELAY, AT_ENTERED, AT_MAGIC, AT_PHYSICAL, AT_PREVIOUS, AT_SIZE, AT_TOPIC,
                                                  LOG_TAIL, LOG_UNIT, MAGIC_DELETE, MAGIC_ROLL, Due, Wheel, be32, be64,
@@ -126,14 +127,21 @@ cdef int _gather_walk(Wheel *t, int64_t time_ms, int64_t position, int64_t last,
     return 0
 
 
-cdef void _rolled(Wheel *t, const RecordView *v) noexcept nogil:
-    # It is in the queue once more: the wheel must not pass the slot of its time before it is taken from there.
+cdef int _roll(Wheel *t, const RecordView *v, const Due *due) noexcept nogil:
+    # It comes into the queue once more: the wheel must not pass the slot of its time before it is taken from there. A message
+    # without room for that gets another unit.
     cdef const char *text = NULL
     cdef Py_ssize_t size = 0
-    cdef int64_t due = 0
-    if (find_property(v.properties, v.properties_size, b"TIMER_OUT_MS", 12, &text, &size)
-            and deliver_number(text, size, &due) == 0 and due < t.rolled_ms):
-        t.rolled_ms = due // t.precision * t.precision
+    cdef int64_t out = 0
+    cdef int rc = timer_deliver(t, v, due.entered, True)
+    if (rc < 0 or not find_property(v.properties, v.properties_size, b"TIMER_OUT_MS", 12, &text, &size)
+            or deliver_number(text, size, &out) < 0):
+        return rc
+    if rc == NO_ROOM:
+        return entry_place(t, v, due.physical, due.size, max(out, t.read_ms + t.precision), due.magic & ~MAGIC_ROLL)
+    if out < t.rolled_ms:
+        t.rolled_ms = out // t.precision * t.precision
+    return rc
 
 
 cdef int _deliver_due(Wheel *t, const Slot *s, const Due *due) noexcept nogil:
@@ -149,9 +157,7 @@ cdef int _deliver_due(Wheel *t, const Slot *s, const Due *due) noexcept nogil:
             if rc == 0:
                 rc = recalls_name(&t.recalls, t.d.log, &v)
         if rc == 0:
-            rc = timer_deliver(t, &v, due.entered, due.magic & MAGIC_ROLL)
-            if rc == 0 and due.magic & MAGIC_ROLL:
-                _rolled(t, &v)
+            rc = _roll(t, &v, due) if due.magic & MAGIC_ROLL else timer_deliver(t, &v, due.entered, False)
         log_file_release(f)
     return rc if rc < 0 else 0
 

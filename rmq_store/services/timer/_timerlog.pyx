@@ -254,7 +254,7 @@ cdef int timerlog_scan(Wheel *t, int64_t known_ms, int64_t known_end, int64_t *l
                 return 1
             if be64(u + AT_ENTERED) + be32(u + AT_DELAY) >= known_ms:
                 _known(t, u)
-            last[0] = be64(u + AT_PHYSICAL)
+            last[0] = max(last[0], be64(u + AT_PHYSICAL))      # one that was rolled without room has a unit once more
             t.end += LOG_UNIT
             i += LOG_UNIT
         if i == 0:

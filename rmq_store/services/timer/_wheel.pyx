@@ -405,10 +405,10 @@ cdef class TimerWheel(DeliveryThread):
         rmq_publish(&self.wheel.first, first)
 
     def state(self):
-        """(pending, delivered, skipped, failed tries, errno of the last one)."""
+        """(pending, delivered, skipped, failed tries, errno of the last one, log offset of the last one that was skipped)."""
         cdef Wheel *t = self.wheel
         return (rmq_load(&t.pending), rmq_load(&t.d.delivered), rmq_load(&t.d.skipped), rmq_load(&t.d.failures),
-                rmq_load32(&t.d.last_error))
+                rmq_load32(&t.d.last_error), rmq_load(&t.d.last_skipped))
 
     def waits(self):
         """Whether a message is in the wheel, or in the queue only: bool."""

@@ -57,7 +57,7 @@ def _waiting(store: StoreWait, read_ms: int, taken: int) -> Iterator[tuple["Mess
         message = store.message_at(offset) if due >= read_ms else None
         if message is not None and (found := _of(message)) is not None:
             yield message, found
-        last = offset
+        last = max(last, offset)
     message = store.message_at(last) if last >= 0 else None
     after = 0 if message is None else message.queue_offset + 1
     bounds = store._bounds(TIMER_TOPIC, 0)

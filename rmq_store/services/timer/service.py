@@ -253,9 +253,9 @@ class TimerService:
                 self._files.close(fd)
 
     def _say(self) -> None:
-        _, _, skipped, failures, error = self.wheel.state()
+        _, _, skipped, failures, error, where = self.wheel.state()
         if skipped > self._seen[0]:
-            emit(Event.TIMER_SKIPPED, path=self._root, count=skipped - self._seen[0])
+            emit(Event.TIMER_SKIPPED, path=self._root, count=skipped - self._seen[0], offset=where)
         if failures > self._seen[1]:
             emit(Event.TIMER_REPEATED, path=self._root, count=failures - self._seen[1], errno=error)
         self._seen = (skipped, failures)
