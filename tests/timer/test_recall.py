@@ -171,7 +171,7 @@ def test_a_recall_whose_put_takes_too_long_is_refused(tmp_path, monkeypatch):
     with clock.open(tmp_path / "s") as s:
         handle = s.recall_handle(s.put("T", b"x", deliver_at=NOW + 5000).offset)
         taken(s, 1)
-        put = s.put
+        put = s._put_copy
 
         def slow(*args, **keywords):
             result = put(*args, **keywords)
@@ -179,7 +179,7 @@ def test_a_recall_whose_put_takes_too_long_is_refused(tmp_path, monkeypatch):
             until(lambda: s._timer.wheel.closing() == NOW + 6000)
             return result
 
-        monkeypatch.setattr(type(s), "put", lambda self, *args, **keywords: slow(*args, **keywords))
+        monkeypatch.setattr(type(s), "_put_copy", lambda self, *args, **keywords: slow(*args, **keywords))
         with pytest.raises(errors.WheelTimerMsgIllegal, match="cannot be taken back"):
             s.recall(handle)
 
