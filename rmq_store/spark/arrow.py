@@ -2,21 +2,22 @@
 import json
 import logging
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from rmq_store.access.bulk._columns import Region, Split
-from rmq_store.codec._layout import FLAG_COMPRESSED, FLAG_COMPRESSION_TYPE
+from rmq_store.codec._layout import BLANK_SIZE, FLAG_COMPRESSED, FLAG_COMPRESSION_TYPE
 from rmq_store.codec.compression import inflate
-from rmq_store.errors import CorruptionError
+from rmq_store.errors import CorruptionError, StoreStateError
+from rmq_store.services.backup.met import Met, met_at
 from rmq_store.spark.options import ReadOptions
 from rmq_store.spark.schema import arrow_schema, kernel_columns
-from rmq_store.spark.splits import Piece, whole_before
-from rmq_store.spark.stores import is_gone
+from rmq_store.spark.splits import Piece
+from rmq_store.spark.stores import is_gone, whole_before
 from rmq_store.spark.unwrapping import unwrapped
 from rmq_store.spark.view_columns import ERROR_COLUMN
 
-__all__ = ["open_if_there", "open_piece", "read_pieces"]
+__all__ = ["check_met", "open_if_there", "open_piece", "read_pieces"]
 
 log = logging.getLogger("rmq_store.spark")
 
@@ -24,7 +25,9 @@ _INFLATED = FLAG_COMPRESSED | FLAG_COMPRESSION_TYPE     # bits that go with the 
 
 
 def open_piece(piece: Piece, options: ReadOptions, verify: str | None = None) -> Split:
-    """The kernel's Split of a piece, with the rows that the options choose. Raises OSError."""
+    """The kernel's Split of a piece, with the rows that the options choose. Raises OSError, and StoreStateError where the file
+    is not the one that the planner saw."""
+    _refuse_another(piece)
     split = Split(piece.path, piece.start, piece.begin, piece.end, newest=piece.newest, aligned=piece.aligned,
                   verify=verify or options.verify, max_record=options.max_record_size, mapped=options.io != "pread",
                   whole_before=_whole_before(piece, options))
@@ -45,20 +48,67 @@ def open_if_there(piece: Piece, options: ReadOptions, verify: str | None = None)
     try:
         return open_piece(piece, options, verify)
     except FileNotFoundError:
-        if not is_gone(piece.path, piece.start):
-            return open_piece(piece, options, verify)       # one that was made again meanwhile is there now
-        log.info("%s was deleted since this read was planned: its messages are left out", piece.path)
-        return None
+        if is_gone(piece.path, piece.start, empty=piece.head is None):
+            return None
+    try:
+        return open_piece(piece, options, verify)           # one that was made again meanwhile is there now
+    except FileNotFoundError:
+        raise _not_here(piece.path) from None
 
 
-def read_pieces(pieces: tuple[Piece, ...], options: ReadOptions, columns: dict[str, str],
-                opened: Callable[[Piece, ReadOptions], Split | None] = open_piece) -> Iterator[Any]:
-    """Record batches of these columns of view messages. opened: open_piece, or open_if_there. Raises CorruptionError with path
-    and offset (onCorrupt=fail), OSError."""
+def _not_here(path: str) -> FileNotFoundError:
+    return FileNotFoundError(2, "no such file, which the planner saw, and cleaning did not delete it: on a cluster the store "
+                             "has to be at this path on every node, and no copy of it may be behind", path)
+
+
+def check_met(path: str, broker: str, start: int, known: Met, cut: bool = False) -> None:
+    """That a file of a log has the record that the planner met. A file that was cleaned since is fine; cut: also a record that
+    is not there. Raises StoreStateError, FileNotFoundError."""
+    try:
+        found = met_at(path, start, known[0])
+    except FileNotFoundError:
+        if is_gone(path, start, empty=False):
+            return
+        raise _not_here(path) from None
+    if found != tuple(known) and not (cut and found is None):
+        raise StoreStateError(
+            f"{path} (broker {broker}) does not have the record at log offset {known[0]} that the planner met there: another "
+            "store is at this path on this machine, or it was replaced since the read was planned. The same store has to be at "
+            "this path on every node; then read it again")
+
+
+def _refuse_another(piece: Piece) -> None:
+    """A worker that sees another store at the path, or one that was replaced since the plan, must not read it."""
+    if piece.head is not None:
+        check_met(piece.path, piece.broker, piece.start, piece.head)
+    if piece.last is not None and piece.last[0] >= piece.start:     # not there: cut, or a copy that is behind; its end tells
+        check_met(piece.path, piece.broker, piece.start, piece.last, cut=True)
+
+
+def _open(piece: Piece, options: ReadOptions) -> Split | None:
+    """Of a read of messages, which must not leave some out unsaid. None: the file was cleaned, and failOnDataLoss is false."""
+    split = open_if_there(piece, options)
+    if split is None:
+        _lost(piece, options, piece.begin, "the file was deleted by cleaning since this read was planned")
+    return split
+
+
+def _lost(piece: Piece, options: ReadOptions, begin: int, why: str) -> None:
+    if options.fail_on_data_loss:
+        error = CorruptionError(piece.path, begin, f"the records up to {piece.end}, as when this read was planned", why)
+        error.cure = "read again, or with failOnDataLoss=false to leave out what is lost"
+        raise error
+    log.warning("%s: %d bytes of the log, from offset %d on, are left out (failOnDataLoss=false): %s", piece.path,
+                piece.end - begin, begin, why)
+
+
+def read_pieces(pieces: tuple[Piece, ...], options: ReadOptions, columns: dict[str, str]) -> Iterator[Any]:
+    """Record batches of these columns of view messages. Raises CorruptionError with path and offset (onCorrupt=fail, or
+    failOnDataLoss), StoreStateError (another store), OSError."""
     schema = arrow_schema(columns)
     wanted = kernel_columns(columns, options)
     for piece in pieces:
-        split = opened(piece, options)
+        split = _open(piece, options)
         if split is None:
             continue
         try:
@@ -73,6 +123,9 @@ def read_pieces(pieces: tuple[Piece, ...], options: ReadOptions, columns: dict[s
                         raise corruption(piece, region)
                     if options.on_corrupt == "emit":
                         yield _error_row(schema, piece, region)
+            if piece.full and split.position + BLANK_SIZE <= piece.end:
+                _lost(piece, options, split.position, f"the log ends at {split.position} on this machine: it was cut since, or "
+                      "this is a copy that is behind")
         finally:
             split.close()
 

@@ -9,9 +9,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from rmq_store.access.bulk._columns import Region, Split
 from rmq_store.codec.bad import Bad
 from rmq_store.errors import ConfigError, CorruptionError
+from rmq_store.spark.identity import Identity, identity_of, refuse_another
 from rmq_store.spark.options import ReadOptions
-from rmq_store.spark.splits import whole_before
-from rmq_store.spark.stores import Broker, LogFile, log_files
+from rmq_store.spark.recovered import CrashedLog
+from rmq_store.spark.stores import Broker, LogFile, log_files, whole_before
 
 __all__ = ["LogPositions", "begin_of_new", "snapshot_ends"]
 
@@ -27,6 +28,7 @@ class LogPositions:
     def __init__(self, broker: Broker, options: ReadOptions) -> None:
         self.broker = broker
         self.options = options
+        self._crashed = CrashedLog(broker, options.io != "pread")
         self._known = -1                        # a position that was good when the end was last looked for
         self._stopped: tuple[str, Region] | None = None     # why the end was there, where good records lie behind it
         self._told: tuple[str, Region] | None = None        # what of that was logged
@@ -39,18 +41,22 @@ class LogPositions:
         files = self.files()
         return files[0].start if files else 0
 
-    def end(self, over: bool = False) -> int:
+    def end(self, over: bool = False, left: bool = False) -> int:
         """Behind the newest whole record, where the store's next writer continues. The walk begins where the last one ended, so
         an idle look costs one record's head.
 
         Good records behind a place that was not written do not count: a power cut left them behind, or recovery did, and a
         writer will write over them. With onCorrupt=fail neither do those behind any other damage, which check_whole tells.
         over: they do count, as they do in a batch read, which tells of the damage between.
+
+        Of a store that was not closed and that nobody has open: where recovery will end the log. left: also what that will cut.
         """
         files = self.files()
         self._stopped = None
         if not files:
             return 0
+        if not left and (recovered := self._crashed.end(files)) is not None:
+            return recovered
         newest = next(f for f in files if f.newest)
         begin = self._known if newest.start <= self._known <= newest.end and not over else newest.start
         if newest.first_time() is None:
@@ -143,12 +149,20 @@ class LogPositions:
                 return min(at, end)
         return end
 
-    def check(self, position: int, end: int, what: str = "the record with which a stream continues",
-              anew: str = "begin with a new checkpoint") -> int:
-        """The position to read from, given the one a reader stands at. Reports what was lost; what, anew: words for it.
+    def identity(self, position: int) -> Identity:
+        """Which log a position is in, for check. Raises OSError."""
+        return identity_of(self.broker, self.files(), position, self.options.io != "pread")
 
-        Raises CorruptionError where retention deleted what was to be read, or the log was cut, unless failOnDataLoss=false.
+    def check(self, position: int, end: int, what: str = "the record with which a stream continues",
+              anew: str = "begin with a new checkpoint", known: Identity | None = None) -> int:
+        """The position to read from, given the one a reader stands at, and of which log it is. Reports what was lost; what,
+        anew: words for it.
+
+        Raises CorruptionError where retention deleted what was to be read, or the log was cut, unless failOnDataLoss=false, and
+        StoreStateError where the log is another one.
         """
+        if known is not None:
+            refuse_another(self.broker, self.files(), known, end, anew)
         first = self.first()
         if first <= position <= end:
             return position
@@ -195,6 +209,6 @@ def begin_of_new(logs: Sequence[LogPositions], known: Mapping[str, int]) -> dict
     return {p.broker.name: p.end() if given == "latest" else p.first() for p in new}
 
 
-def snapshot_ends(options: ReadOptions) -> dict[str, int]:
-    """Where each log ends now: what a batch read goes up to, however often it is run."""
-    return {broker.name: LogPositions(broker, options).end(over=True) for broker in options.brokers}
+def snapshot_ends(options: ReadOptions, left: bool = False) -> dict[str, int]:
+    """Where each log ends now: what a batch read goes up to, however often it is run. left: with what recovery will cut."""
+    return {broker.name: LogPositions(broker, options).end(over=True, left=left) for broker in options.brokers}

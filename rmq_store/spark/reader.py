@@ -11,7 +11,7 @@ from typing import Any
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from rmq_store.spark.arrow import open_if_there, read_pieces
+from rmq_store.spark.arrow import read_pieces
 from rmq_store.spark.asked import warn_of_unknown_topics
 from rmq_store.spark.options import ReadOptions
 from rmq_store.spark.positions import snapshot_ends
@@ -42,7 +42,7 @@ def partitions_of(options: ReadOptions) -> list[tuple[Any, ...]]:
 def rows_of(part: tuple[Any, ...], options: ReadOptions, columns: dict[str, str]) -> Iterator[Any]:
     """The record batches of one partition."""
     if options.view == "messages":
-        return read_pieces(part, options, columns, open_if_there)
+        return read_pieces(part, options, columns)
     return read_view(part, options, columns)
 
 

@@ -1,21 +1,22 @@
 """Planning: which parts of which files a read takes. Lists and stats files; the first record's time only for a time range."""
-import os
-import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from rmq_store.log.recovery.lockfile import in_use
+from rmq_store.services.backup.met import Met
+from rmq_store.spark.identity import last_before
 from rmq_store.spark.options import TOP, ReadOptions
 from rmq_store.spark.stores import Broker, LogFile, log_files
 
-__all__ = ["Piece", "in_time", "pack", "pieces_of", "plan", "whole_before"]
-
-WRITTEN_MS = 10_000     # after so long no writer is still copying a record into its file
+__all__ = ["Piece", "in_time", "pack", "pieces_of", "plan", "with_end"]
 
 
 @dataclass(frozen=True)
 class Piece:
-    """The records of one file whose first byte lies in log offsets [begin, end). aligned: a record begins at `begin`."""
+    """The records of one file whose first byte lies in log offsets [begin, end). aligned: a record begins at `begin`.
+
+    head, last: the file's first record, and the last one before `end`, as the planner met them; last: of a log's last piece.
+    full: the log had records up to `end`.
+    """
 
     broker: str
     path: str
@@ -24,6 +25,9 @@ class Piece:
     end: int
     newest: bool
     aligned: bool = False
+    head: Met | None = None
+    last: Met | None = None
+    full: bool = False
 
     @property
     def size(self) -> int:
@@ -47,15 +51,12 @@ def plan(options: ReadOptions, ends: Mapping[str, int] | None = None) -> list[tu
         total = sum(max(0, min(f.end, high) - max(f.start, low)) for _, files, low, high in ranges for f in files)
         size = max(1, min(size, -(-total // options.min_partitions)))
     for broker, files, low, high in ranges:
-        pieces += pieces_of(broker, files, low, high, size)
+        found = pieces_of(broker, files, low, high, size)
+        if ends is not None:
+            at_end = bool(found) and found[-1].end == ends[broker.name]
+            found = with_end(found, last_before(broker, files, ends[broker.name], options.io != "pread") if at_end else None)
+        pieces += found
     return pack(pieces, size) or [()]
-
-
-def whole_before(root: str) -> int:
-    """The store time in ms before which no record is still being written: now, where nobody has the store open; root may also
-    be its commitlog directory."""
-    used = in_use(root) or in_use(os.path.dirname(root))
-    return time.time_ns() // 1_000_000 + (-WRITTEN_MS if used else 1)
 
 
 def in_time(files: list[LogFile], options: ReadOptions) -> list[LogFile]:
@@ -81,11 +82,18 @@ def pieces_of(broker: Broker, files: list[LogFile], low: int, high: int, size: i
     found = []
     for file in files:
         begin, end = max(low, file.start), min(high, file.end)
+        head = file.head() if begin < end else None
         while begin < end:
             cut = min(end, file.start + ((begin - file.start) // size + 1) * size)
-            found.append(Piece(broker.name, file.path, file.start, begin, cut, file.newest, aligned and begin == low))
+            found.append(Piece(broker.name, file.path, file.start, begin, cut, file.newest, aligned and begin == low, head))
             begin = cut
     return found
+
+
+def with_end(pieces: list[Piece], last: Met | None) -> list[Piece]:
+    """Pieces of one log that had records up to their ends. last: the record before the last of these."""
+    full = [replace(piece, full=True) for piece in pieces]
+    return [*full[:-1], replace(full[-1], last=last)] if full else []
 
 
 def pack(pieces: list[Piece], size: int) -> list[tuple[Piece, ...]]:

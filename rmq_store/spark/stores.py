@@ -6,6 +6,7 @@ import glob
 import json
 import os
 import re
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,9 +19,11 @@ from rmq_store.config import values
 from rmq_store.config.options import INT_MAX
 from rmq_store.errors import ConfigError, CorruptionError, LogDirectoryMissing
 from rmq_store.events import Event, emit
+from rmq_store.log.recovery.lockfile import in_use
+from rmq_store.services.backup.met import Met, met_at
 
 __all__ = ["Broker", "LogFile", "brokers_of", "index_files", "is_gone", "local_path", "log_files",
-           "log_files_in", "queue_files", "queues"]
+           "log_files_in", "queue_files", "queues", "whole_before"]
 
 
 class Broker(NamedTuple):
@@ -51,6 +54,13 @@ class LogFile:
     def first_time(self) -> int | None:
         """storeTimestamp of its first record in ms; None where none lies there, or it was deleted."""
         return record_time(self.path, 0)
+
+    def head(self) -> Met | None:
+        """Its first record; None where none begins it, or the file was deleted."""
+        try:
+            return met_at(self.path, self.start, self.start)
+        except FileNotFoundError:
+            return None
 
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?=/)|(file):", re.ASCII | re.IGNORECASE)
@@ -199,11 +209,25 @@ def log_files_in(directories: Sequence[str], holes: bool = False) -> list[LogFil
         seen = hole
 
 
-def is_gone(path: str, start: int) -> bool:
+def is_gone(path: str, start: int, empty: bool) -> bool:
     """True where the CommitLog file `path`, which begins at `start` and was not there, was deleted as the oldest ones are, or
-    as recovery does with one made ahead. Else the store is not what, or where, it was."""
-    found = _listed(os.path.dirname(path))
-    return bool(found) and not found[0][0] <= start <= found[-1][0]
+    as recovery does with one made ahead, which was `empty`. Else the store is not what, or where, it was: a copy of it that is
+    behind lacks the newest files."""
+    try:
+        found = _listed(os.path.dirname(path))
+    except FileNotFoundError:
+        return False
+    return bool(found) and (start < found[0][0] or (empty and start > found[-1][0]))
+
+
+WRITTEN_MS = 10_000     # after so long no writer is still copying a record into its file
+
+
+def whole_before(root: str) -> int:
+    """The store time in ms before which no record is still being written: now, where nobody has the store open; root may also
+    be its commitlog directory."""
+    used = in_use(root) or in_use(os.path.dirname(root))
+    return time.time_ns() // 1_000_000 + (-WRITTEN_MS if used else 1)
 
 
 def _listed(directory: str) -> list[tuple[int, str, int]]:

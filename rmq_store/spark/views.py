@@ -17,8 +17,9 @@ from rmq_store.codec._layout import (
 from rmq_store.codec.layout import CHECKPOINT, describe_fields, get64
 from rmq_store.errors import CorruptionError
 from rmq_store.queues.index.geometry import geometry_of
+from rmq_store.services.backup.met import Met
 from rmq_store.services.compaction.files import queues_on_disk
-from rmq_store.spark.arrow import open_if_there
+from rmq_store.spark.arrow import check_met, open_if_there
 from rmq_store.spark.compacted import compaction_rows
 from rmq_store.spark.options import ReadOptions
 from rmq_store.spark.positions import LogPositions, snapshot_ends
@@ -37,12 +38,14 @@ class Task(NamedTuple):
 
     broker: Broker
     what: tuple[Any, ...] = ()
+    head: Met | None = None         # the log's first record, in the file `log`, as the planner met it
+    log: LogFile | None = None
 
 
 def plan_view(options: ReadOptions) -> list[tuple[Any, ...]]:
     """Partitions of any view but messages."""
     if options.view == "errors":
-        return [tuple(part) for part in plan(options, snapshot_ends(options))]
+        return [tuple(part) for part in plan(options, snapshot_ends(options, left=True))]
     parts: list[tuple[Any, ...]] = []
     for broker in options.brokers:
         if options.view in ("consumequeue", "queues"):
@@ -58,7 +61,9 @@ def plan_view(options: ReadOptions) -> list[tuple[Any, ...]]:
             parts += [(Task(broker, tuple(paths[i:i + each])),) for i in range(0, len(paths), each)]
         else:
             parts.append((Task(broker),))
-    return parts or [()]
+    logs = {broker: next(iter(log_files(broker, holes=True)), None) for broker in options.brokers}
+    heads = {broker: None if log is None else log.head() for broker, log in logs.items()}
+    return [tuple(task._replace(head=heads[task.broker], log=logs[task.broker]) for task in part) for part in parts] or [()]
 
 
 def read_view(part: tuple[Any, ...], options: ReadOptions, columns: dict[str, str]) -> Iterator[Any]:
@@ -71,13 +76,20 @@ def read_view(part: tuple[Any, ...], options: ReadOptions, columns: dict[str, st
     else:
         makers = {"consumequeue": _consumequeue, "compaction": compaction_rows, "index": _index, "queues": _queues,
                   "files": _files, "checkpoint": _checkpoint}
-        rows = (row for task in part for row in makers[options.view](task, options))
+        rows = (row for task in part for row in makers[options.view](_of_the_store(task), options))
     for made in rows:
         names = list(made)
         count = len(made[names[0]])
         if count:
             yield pa.RecordBatch.from_arrays([pa.array(made[f.name], f.type) if f.name in made else pa.nulls(count, f.type)
                                               for f in schema], schema=schema)
+
+
+def _of_the_store(task: Task) -> Task:
+    """The task, where this machine sees the store that the planner saw. Raises StoreStateError, FileNotFoundError."""
+    if task.log is not None and task.head is not None:
+        check_met(task.log.path, task.broker.name, task.log.start, task.head)
+    return task
 
 
 def _topic_wanted(options: ReadOptions, broker: Broker, topic: str, queue_id: int) -> bool:

@@ -9,6 +9,7 @@ import pytest
 from rmq_store import MessageStore
 from rmq_store.base.io._io import ProbeIo
 from rmq_store.errors import ConfigError, CorruptionError
+from rmq_store.spark.offsets import places
 from rmq_store.spark.options import ReadOptions
 from rmq_store.spark.positions import LogPositions
 from rmq_store.spark.schema import columns_of
@@ -112,7 +113,7 @@ def test_the_log_ends_where_nothing_was_written_whatever_lies_behind(tmp_path, c
     zero(root, puts[3])
     assert positions(root, onCorrupt=corrupt).end() == puts[3].offset
     query, late = Query(root, onCorrupt=corrupt), Query(root, startingOffsets="latest", onCorrupt=corrupt)
-    assert query.to_end() == expected(("s", 0, 3)) and late.at == {"s": puts[3].offset}
+    assert query.to_end() == expected(("s", 0, 3)) and places(late.at) == {"s": puts[3].offset}
     assert f"the log ends at {puts[3].offset}" in caplog.text and f"at {puts[4].offset}" in caplog.text
     with pytest.raises(CorruptionError, match=f"at offset {puts[3].offset}"):
         rows(root)                                      # a batch read refuses
@@ -137,7 +138,7 @@ def test_what_is_left_behind_a_shorter_record_is_no_log(tmp_path):
         file.seek(short.offset)
         file.write(record)
     late = Query(root, startingOffsets="latest")
-    assert late.at == {"s": short.offset + short.size}
+    assert places(late.at) == {"s": short.offset + short.size}
     with pytest.raises(CorruptionError, match=f"at offset {short.offset + short.size}: .* good records follow at"):
         late.plan()
 
@@ -153,7 +154,7 @@ def test_a_place_inside_a_record_is_the_next_one(tmp_path):
             for place in (one.offset + 1, one.offset + one.size - 1, two.offset):
                 assert positions(tmp_path / "s").of_place(place) == two.offset, place
     query = Query(tmp_path / "s", startingPhysicalOffset=puts[5].offset + 3)
-    assert query.at == {"s": puts[6].offset} and query.to_end() == expected(("s", 6, 400))
+    assert places(query.at) == {"s": puts[6].offset} and query.to_end() == expected(("s", 6, 400))
     assert rows(tmp_path / "s", startingPhysicalOffset=puts[5].offset + 3) == [b"%06d" % i for i in range(6, 400)]
     assert positions(tmp_path / "s").of_place(puts[-1].offset + 1) == puts[-1].offset + puts[-1].size
     with pytest.raises(CorruptionError, match="the log ends at"):

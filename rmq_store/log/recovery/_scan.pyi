@@ -1,5 +1,7 @@
 from typing import NamedTuple
 
+from typing_extensions import Buffer
+
 REASONS: tuple[str, ...]
 
 class Scan(NamedTuple):
@@ -9,6 +11,9 @@ class Scan(NamedTuple):
     last_timestamp: int
     first_unqueued: int
     first_unflushed: int
+
+def scan_bytes(data: Buffer, start: int, begin: int, *, queued_until: int = ..., flushed_until: int = ...,
+               flushed_end: int = ..., torn: bool = ..., check_crc: bool = ..., crc_property: bool = ...) -> Scan: ...
 
 class LogRecovery:
     def starts(self) -> list[int]: ...

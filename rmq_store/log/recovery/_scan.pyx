@@ -119,6 +119,21 @@ cdef void _walk(const LogFile *f, int64_t begin, int64_t limit, int64_t queued_u
         at += v.size
 
 
+def scan_bytes(const unsigned char[::1] data not None, int64_t start, int64_t begin, *, int64_t queued_until=INT64_MAX,
+               int64_t flushed_until=INT64_MAX, int64_t flushed_end=INT64_MAX, bint torn=True, bint check_crc=True,
+               bint crc_property=False):
+    """LogRecovery.scan of a file that the caller has mapped, or read: `data` is all of it, and begins at log offset `start`."""
+    cdef LogFile f
+    cdef ScanState w
+    if not start <= begin <= start + data.shape[0]:
+        raise ValueError(f"{begin} is not in [{start}, {start + data.shape[0]}]")
+    f.start, f.size = start, data.shape[0]
+    f.map = NULL if f.size == 0 else <unsigned char *> &data[0]
+    with nogil:
+        _walk(&f, begin, INT64_MAX, queued_until, flushed_until, flushed_end, torn, check_crc, crc_property, &w)
+    return Scan(w.end, REASONS[w.reason], w.records, w.last_timestamp, w.first_unqueued, w.first_unflushed)
+
+
 cdef int64_t scan_next_good(const LogFile *f, int64_t begin, int64_t stop, bint crc_property) noexcept nogil:
     # The first offset in [begin, stop) where a whole, checked record of exactly this place lies; -1: none.
     cdef int64_t at = begin

@@ -4,12 +4,14 @@
     _ready/                                 the same, renamed when it is whole: what is in it will count, whoever moves it out
     part-<broker>-<begin>-<end>.parquet     rows of the records that begin in these log offsets
     _manifest.json                          the options, every file with its rows, bytes and crc32c, and how far each log is
-                                            exported: what the options choose before that place is in the files
+                                            exported: what the options choose before that place is in the files; logs: of which
+                                            log each place is (identity.py)
 
 A later export into the same directory continues where the manifest stands, after it has moved out what a killed one left ready.
 Only this moment changes what a reader of the directory sees, and whatever happens in it, no row is there twice.
 """
 import json
+import logging
 import os
 import uuid
 from collections.abc import Iterator
@@ -27,9 +29,11 @@ from rmq_store.spark.options import ReadOptions
 from rmq_store.spark.positions import LogPositions, begin_of_new
 from rmq_store.spark.scan import option_texts
 from rmq_store.spark.schema import arrow_schema, columns_of
-from rmq_store.spark.splits import Piece, in_time, pieces_of
+from rmq_store.spark.splits import Piece, in_time, pieces_of, with_end
 
 __all__ = ["Exported", "export", "verify_export"]
+
+log_of = logging.getLogger("rmq_store.spark")
 
 COLUMNS = {"file": "STRING", "broker": "STRING", "begin": "BIGINT", "end": "BIGINT", "rows": "BIGINT", "bytes": "BIGINT",
            "crc32c": "BIGINT"}
@@ -124,13 +128,14 @@ def _plan(options: ReadOptions, manifest: dict[str, Any]) -> list[list[Any]]:
     known = {name: int(at) for name, at in manifest["positions"].items()}
     logs = [LogPositions(broker, options) for broker in options.brokers]
     new = begin_of_new(logs, known)
-    manifest["positions"], manifest["begins"] = dict(known), dict(manifest["begins"])
+    manifest["positions"], manifest["begins"], manifest["logs"] = dict(known), dict(manifest["begins"]), dict(manifest["logs"])
     pieces = []
     for log in logs:
         name, end = log.broker.name, log.end()
         log.check_whole()
         if name in known:
-            begin = log.check(known[name], end, "the next record to export", "export into a new directory")
+            begin = log.check(known[name], end, "the next record to export", "export into a new directory",
+                              manifest["logs"].get(name))
         else:
             begin = new[name]
             if options.starting_physical_offset is not None:
@@ -141,8 +146,15 @@ def _plan(options: ReadOptions, manifest: dict[str, Any]) -> list[list[Any]]:
         if options.ending_timestamp is not None:
             end = min(end, log.not_before(options.ending_timestamp, begin, end))
         manifest["positions"][name] = end = max(begin, end)
-        files = in_time(log.files(), options)
-        pieces += [list(vars(p).values()) for p in pieces_of(log.broker, files, begin, end, options.split_size, aligned=True)]
+        if name not in manifest["logs"] or known.get(name) != end:
+            if name in known and name not in manifest["logs"]:
+                log_of.warning("%s (broker %s): an export of an earlier release did not note which log it read: the one that "
+                               "is there now is taken for it", log.broker.root, name)
+            manifest["logs"][name] = log.identity(end)
+        last = manifest["logs"][name]["last"]
+        found = pieces_of(log.broker, in_time(log.files(), options), begin, end, options.split_size, aligned=True)
+        at_end = bool(found) and found[-1].end == end
+        pieces += [list(vars(p).values()) for p in with_end(found, tuple(last) if last is not None and at_end else None)]
     return pieces
 
 

@@ -14,6 +14,7 @@ import crc32c
 from rmq_store.base.io.files import read_text
 from rmq_store.errors import CorruptionError, RmqStoreError
 from rmq_store.spark.arrow import read_pieces
+from rmq_store.spark.identity import is_identity
 from rmq_store.spark.leftovers import open_file
 from rmq_store.spark.options import ReadOptions, snake
 from rmq_store.spark.positions import LogPositions
@@ -55,7 +56,8 @@ def read_manifest(directory: str) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise CorruptionError(path, None, "a manifest of an export", str(error)) from error
     if not (isinstance(manifest, dict) and isinstance(manifest.get("files"), list)
-            and all(isinstance(manifest.setdefault(name, {}), dict) for name in ("positions", "begins", "options"))
+            and all(isinstance(manifest.setdefault(name, {}), dict) for name in ("positions", "begins", "options", "logs"))
+            and all(map(is_identity, manifest["logs"].values()))
             and all(isinstance(f, dict) and isinstance(f.get("file"), str) and os.path.basename(f["file"]) == f["file"]
                     and all(isinstance(f.get(name), int) for name in ("rows", "bytes", "crc32c")) for f in manifest["files"])
             and all(isinstance(at, int) for name in ("positions", "begins") for at in manifest[name].values())):

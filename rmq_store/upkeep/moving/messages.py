@@ -5,7 +5,6 @@ meanwhile, and open without services, so that it delivers and deletes nothing. A
 ended, also with messages that the source got since. Control plane; one thread.
 """
 import os
-import zlib
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
@@ -19,6 +18,7 @@ from rmq_store.errors import ConfigError, CorruptionError, StoreStateError
 from rmq_store.log.recovery.lockfile import in_use
 from rmq_store.log.recovery.places import Places, numbered, refuse_file, root_of
 from rmq_store.services.backup.content import JOURNALS
+from rmq_store.services.backup.met import met, met_at
 from rmq_store.services.backup.source import Block, Source
 from rmq_store.services.cleaning.removing import removed_queues
 from rmq_store.services.delay.service import delay_offsets
@@ -207,8 +207,8 @@ class _Copy:
         if offset < low and entry["position"] <= self.source.end():
             return
         with suppress(CorruptionError):
-            for block in self.source.blocks(offset, offset + 1) if entry["position"] <= self.source.end() else ():
-                if len(block.topics) and zlib.crc32(block.raw(0)) == crc:
+            for part in self.source.parts() if entry["position"] <= self.source.end() else ():
+                if part.start <= offset < part.end and met_at(part.path, part.start, offset) == (offset, crc):
                     return
         raise StoreStateError(f"{self.source.root} has no longer the message at log offset {max(offset, 0)} up to which it was "
                               "copied: another store is at this path now, or it lost its end in a crash. Copy into a new "
@@ -235,7 +235,7 @@ class _Copy:
         parts: list[bytes] = []
         positions: list[int] = []
         entry = self.journal.content
-        size, reached, total, met = 0, begin, self.source.end(), (-1, 0)
+        size, reached, total, last = 0, begin, self.source.end(), (-1, 0)
         damage: CorruptionError | None = None
         blocks = self.source.blocks(begin, end, since=self.since, until=self.until, topics=topics)
         while damage is None:
@@ -249,14 +249,14 @@ class _Copy:
                 positions += [block.offsets[i] + block.sizes[i] for i in chosen]
                 size, reached = size + len(parts[-1]), block.end
                 if block.topics:
-                    met = (block.offsets[-1], zlib.crc32(block.raw(-1)))
+                    last = met(block.offsets[-1], block.raw(-1))
             self._note(rules)
             if positions and (size >= PIECE or block is None):
                 to.append(b"".join(parts), positions)
                 parts, positions, size = [], [], 0
             if not positions:
                 to.passed(reached)
-                entry["met"] = max(tuple(entry.get("met") or met), met)
+                entry["met"] = max(tuple(entry.get("met") or last), last)
             self.progress(reached, total)
             if block is None:
                 break
