@@ -11,7 +11,7 @@
     ├─ PutError(status)                   MessageIllegal(ValueError), PropertiesSizeExceeded, ServiceNotAvailable,
     │                                     CreateMappedFileFailed, OsPageCacheBusy, PoolExhausted, PutRefused(hook),
     │                                     LmqConsumeQueueNumExceeded, InSyncReplicasNotEnough
-    ├─ DurabilityError(OSError)           SyncFailed, WriteFailed, ShortWrite, DiskFull; errno is the kernel's
+    ├─ DurabilityError(OSError)           SyncFailed, WriteFailed, ShortWrite, DiskFull, OutOfResources
     ├─ CorruptionError(path, offset, …)   StoreRefusesToLoad, LogDirectoryMissing, UnknownVersion
     ├─ BackendUnavailable(backend, reason, cure)
     ├─ TransactionUnknown(LookupError), TransactionDecided    a transaction that is not there, or that was decided differently
@@ -31,8 +31,8 @@ __all__ = [
     "ArgumentIllegal", "BackendUnavailable", "ConfigError", "ConfigFileCorrupted", "CorruptionError",
     "CreateMappedFileFailed", "DiskFull", "DurabilityError", "FilterFailed", "FilterIllegal", "ForkedProcess",
     "InSyncReplicasNotEnough", "LmqConsumeQueueNumExceeded", "LogDirectoryMissing", "MasterAlive", "MessageIllegal",
-    "NotASlave", "OsPageCacheBusy", "PoolExhausted", "PropertiesSizeExceeded", "PutError", "PutRefused", "RmqStoreError",
-    "ServiceNotAvailable", "ShortWrite", "StoreClosed",
+    "NotASlave", "OsPageCacheBusy", "OutOfResources", "PoolExhausted", "PropertiesSizeExceeded", "PutError", "PutRefused",
+    "RmqStoreError", "ServiceNotAvailable", "ShortWrite", "StoreClosed",
     "StoreIsSlave", "StoreLocked", "StoreNotReadable", "StoreNotWriteable", "StoreRefusesToLoad", "StoreStateError",
     "StoredPart",
     "SyncFailed", "TransactionDecided", "TransactionUnknown", "UnknownVersion", "ViewsAlive", "WriteFailed", "exceeds",
@@ -392,6 +392,10 @@ class DiskFull(DurabilityError):
         return full
 
 
+class OutOfResources(DurabilityError):
+    """The process or the machine has no descriptor, memory or thread left for work of the store, which waits for it."""
+
+
 # ---- what is on the device
 
 class CorruptionError(RmqStoreError):
@@ -492,9 +496,3 @@ def _notes(error: BaseException) -> str:
 
 def _at(path: object) -> str:
     return "" if path is None else f" {path}"
-
-
-def no_thread(code: int, name: str, path: str) -> OSError:
-    """Returns the error for a native thread of the store at `path` that could not be started."""
-    return OSError(code, f"{os.strerror(code)}: starting the {name} thread: raise the limit of address space (ulimit -v), of "
-                   "threads (ulimit -u, pids.max), or of memory", path)

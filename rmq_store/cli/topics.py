@@ -53,7 +53,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
         if args.action == "compact":
             return _compact(store, args, out)
         if args.action == "expired":
-            going = [(topic, queue_id) for _, topic, queue_id, _ in expired_queues(store, store.topic_table.compacted())]
+            going = [(topic, queue_id) for _, topic, queue_id, *_ in expired_queues(store, store.topic_table.compacted())]
             return _say(out, RemovedQueues(going), True) if args.dry_run else _say(out, store.clean_expired_queues())
         names = args.topic
         if args.action == "unused":

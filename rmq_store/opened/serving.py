@@ -66,7 +66,8 @@ class StoreServes(StoreTimers):
         return self._flush()
 
     def wait_dispatched(self, timeout: float | None = None) -> bool:
-        """Waits until every message put so far can be read by queue and key. Returns False after `timeout` seconds."""
+        """Waits until every message put so far can be read by queue and key. Returns False after `timeout` seconds. Without a
+        timeout it raises DiskFull or OutOfResources after dispatch has stood still for 5 s for want of something."""
         if timeout is not None and not isinstance(timeout, int | float):
             raise illegal("timeout", timeout, "give seconds, or None for as long as it takes")
         return self._wait_dispatched(timeout)
@@ -222,7 +223,8 @@ class StoreServes(StoreTimers):
 
         The store does this every compaction_interval_ms. Waits for a compaction that is under way. Durable when it returns.
         Raises StoreStateError if the topic has another cleanup policy, CorruptionError if the compaction log is damaged,
-        OSError; queues without an error are compacted before. Thread-safety: any. RocketMQ: CompactionLog.doCompaction.
+        DiskFull or OutOfResources if dispatch stands for want of it, OSError; queues without an error are compacted before.
+        Thread-safety: any. RocketMQ: CompactionLog.doCompaction.
         """
         self._check_open() if dry_run else self._check_writable()
         topics = self._compacted_topics()
@@ -368,7 +370,7 @@ class StoreServes(StoreTimers):
     def _begin_topic_anew(self, topic: str, queue_id: int, at: int) -> list[tuple[int, str, int, int]]:
         """Of a slave: its master has deleted the topic before the message of that queue at log offset `at`. The queue goes
         last: its messages say so until then. Returns what _begin_anew got."""
-        rows = [(number, name, other, at) for number, name, other, _ in queue_ends(self) if name == topic]
+        rows = [(number, name, other, at) for number, name, other, *_ in queue_ends(self) if name == topic]
         rows.sort(key=lambda row: row[2] == queue_id)
         if rows:
             self._begin_anew(rows)

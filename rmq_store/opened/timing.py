@@ -25,8 +25,8 @@ class StoreTimers(StoreHooks):
     def timers(self, *, topic: str | None = None) -> Iterator[PendingTimer]:
         """Yields the timer messages that wait: (topic, queue_id, deliver_ms, offset, queue_offset, size, handle). topic: only
         the messages for this topic. Messages that a recall takes back are left out. Where another process delivers, those it
-        delivered in the last second are still among them. Reads the files of the timer and each message. Thread-safety: any.
-        RocketMQ: TimerWheel, TimerLog."""
+        delivered in the last second are still among them. Reads the files of the timer and each message. Raises DiskFull
+        or OutOfResources where dispatch stands for want of it. Thread-safety: any. RocketMQ: TimerWheel, TimerLog."""
         self._check_open()
         if not self.readonly:
             self._wait_dispatched(None)     # what was put before waits in its queue by then

@@ -36,6 +36,7 @@ SAMPLES = [
     errors.WriteFailed(errno.EIO, "pwrite"),
     errors.ShortWrite(errno.EIO, "pwrite", "/s/f"),
     errors.DiskFull(errno.ENOSPC, "fallocate", "/s/f"),
+    errors.OutOfResources(errno.EMFILE, "dispatch to the queues of", "/s"),
     errors.CorruptionError("/s/f", 12, "magic 1", "magic 2"),
     errors.ConfigFileCorrupted("/s/config/topics.json", None, "the content of a topics.json", "Expecting value"),
     errors.StoreRefusesToLoad("/s/f", None, "65536 bytes", "100 bytes"),

@@ -105,7 +105,7 @@ def test_a_look_that_finds_dispatch_standing_ends(tmp_path, monkeypatch):
         probe.fail("pwrite", 1, errno.ENOSPC, path="/consumequeue/", sticky=True)
         store.put("T", b"2")
         until(lambda: probe.hits)
-        with pytest.raises(errors.StoreStateError, match=r"in 50 ms dispatch has not come to its end.*disk of the queues"):
+        with pytest.raises(errors.DiskFull, match=r"dispatch to the queues and the index .* make room"):
             store.transaction_by_id("nobody")
         assert pending.state == "pending"
         probe.clear()

@@ -31,6 +31,7 @@ from rmq_store.queues.index._index cimport index_destroy, index_drop_after, inde
 from rmq_store.queues.index._owner cimport IndexOwner
 
 from rmq_store import errors
+from rmq_store.base.io.wants import no_thread
 from rmq_store.base.machine.limits import huge_pages
 from rmq_store.events import Event, emit
 from rmq_store.log.pool.memory import lock_error, lock_refused
@@ -51,7 +52,7 @@ cdef int _check(int rc, object path) except -1:
 
 cdef int _check_thread(int rc, name, object path) except -1:
     if rc < 0:
-        raise errors.no_thread(-rc, name, path)
+        raise no_thread(-rc, name, path)
     return rc
 
 
@@ -274,7 +275,8 @@ def catch_up(StoreCore store not None, int64_t end, int64_t begin, bint filling)
     cdef int rc
     end = min(end, rmq_load(&store.log.confirm))
     rmq_publish(&store.log.dispatched, begin)
-    store.dispatcher.indexed = 0        # an earlier pass may have begun later than this one: no key may be missing
+    # An earlier pass may have begun later than this one: no key may be missing.
+    store.dispatcher.indexed = store.dispatcher.counted = 0
     queues_fill(store.queues, filling, begin, end)
     with nogil:
         rc = dispatch_to(store.dispatcher, end)

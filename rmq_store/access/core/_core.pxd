@@ -71,5 +71,6 @@ cdef class StoreCore:
     cdef int _refuse_put(self) except -1
     cdef void _check_puts(self) noexcept
     cdef object _fence_error(self)
+    cdef object _failed_with(self, int rc, str what)
     cdef int _push(self, int64_t end, int64_t timeout_ns) noexcept nogil
     cdef void _free(self)

@@ -24,6 +24,7 @@ from rmq_store.log.recovery._checkpoint cimport checkpoint_now, checkpointer_sto
 from rmq_store.queues.consumequeue._queue cimport queues_count
 
 from rmq_store import errors
+from rmq_store.base.io.wants import want
 
 
 cdef enum:      # status.RunningFlags
@@ -39,6 +40,7 @@ cdef extern from "rmq_fork.h" nogil:
     void rmq_fork_word_free(int *word)
 
 cdef int64_t MS = 1_000_000, SLICE_NS = 100_000_000
+WANT_MAX_S = 5          # that a call without a bound waits while dispatch stands for want of something
 cdef tuple _PHASES = ("none", "encode", "roll")
 
 
@@ -199,12 +201,21 @@ cdef class StoreCore:
             flushed = rmq_load(&self.log.flushed)
         self.calls -= 1
         if rc < 0:
-            raise self._fence_error()
+            raise self._failed_with(rc, "flushing the log of")
         return flushed
 
+    def _dispatch_want(self):
+        """What dispatch stands for at the moment, as an error that names the limit and the cure; None: it does not."""
+        cdef int code
+        self._enter()
+        code = rmq_load32(&self.dispatcher.want) if self.dispatcher != NULL else 0
+        return None if code == 0 else want(code, "dispatch to the queues and the index of", self.path)
+
     def _wait_dispatched(self, timeout):
+        """True; False after `timeout` seconds. None: as long as it takes, but DiskFull or OutOfResources where dispatch has
+        stood for want of something for WANT_MAX_S."""
         cdef int64_t left = INT64_MAX if timeout is None or timeout > 1e9 else <int64_t> (timeout * 1e9)
-        cdef int64_t end, slice_ns
+        cdef int64_t end, slice_ns, stood = 0, at = -1
         cdef int rc
         self._enter()
         if self.readonly:
@@ -226,9 +237,18 @@ cdef class StoreCore:
                 return False
             PyErr_CheckSignals()        # a handler may close the store, and nothing else need ever let this call out
             self._enter()
+            stood = stood + slice_ns if at == rmq_load(&self.log.dispatched) and rmq_load32(&self.dispatcher.want) != 0 else 0
+            at = rmq_load(&self.log.dispatched)
+            error = self._dispatch_want() if timeout is None and stood >= WANT_MAX_S * 1e9 else None
+            if error is not None:
+                raise error
         if rc < 0:
-            raise self._fence_error() if rmq_load32(&self.log.fence) != 0 else OSError(-rc, os.strerror(-rc), self.path)
+            raise self._failed_with(rc, "flushing the log of")
         return True
+
+    cdef object _failed_with(self, int rc, str what):
+        # Of a call that the log took no further: it is fenced, or pauses for want of something.
+        return self._fence_error() if rmq_load32(&self.log.fence) != 0 else want(-rc, what, self.path)
 
     cdef int _push(self, int64_t end, int64_t timeout_ns) noexcept nogil:
         # What is not visible yet is made so first: pool bytes are committed, and flushed where only durable bytes are shown.

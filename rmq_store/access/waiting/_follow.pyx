@@ -12,7 +12,7 @@ from rmq_store.log.dispatch._follow cimport (follower_begins, follower_let_go_ah
 from rmq_store.queues.consumequeue._queue cimport queues_follow
 from rmq_store.queues.index._index cimport index_add_file, index_drop_before, index_file_count, index_file_name, index_let_go
 
-from rmq_store import errors
+from rmq_store.base.io.wants import no_thread
 
 
 cdef class StoreFollow(StoreWait):
@@ -36,7 +36,7 @@ cdef class StoreFollow(StoreWait):
         self.started = True
         rc = follower_start(self.follower)
         if rc < 0:
-            raise errors.no_thread(-rc, "follow", self.path)
+            raise no_thread(-rc, "follow", self.path)
 
     def _look_on(self):
         """Where this store follows another process: what has an entry by now is readable when this returns. Raises OSError."""

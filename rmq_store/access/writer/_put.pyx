@@ -25,7 +25,7 @@ from rmq_store.access.writer._delays cimport DELIVERY_ROOM, delay_asked, delays_
 from rmq_store.access.writer._hooks cimport hooks_run
 from rmq_store.access.writer._light cimport LightPut, LightRules, light_append
 from rmq_store.access.writer._plain cimport plain_flags, plain_queue
-from rmq_store.base.io._sync cimport EDQUOT, ENOSPC, ETIMEDOUT, rmq_event_wake, rmq_load, rmq_load32
+from rmq_store.base.io._sync cimport ETIMEDOUT, rmq_event_wake, rmq_load, rmq_load32
 from rmq_store.codec._layout cimport BLANK_SIZE, FLAG_BORN_V6, FLAG_STORE_V6, PROPERTIES_SIZE_MAX, TOPIC_SIZE_V1_MAX
 from rmq_store.codec._record cimport RecordArgs, body_crc32, record_prepare, topic_spelt
 from rmq_store.log.commitlog._log cimport (APPEND_ERROR, APPEND_FENCED, APPEND_NEED_ROOM, Appended, Log, log_append,
@@ -296,7 +296,7 @@ cdef class StorePut(StoreCore):
         if status == APPEND_NEED_ROOM:
             return self._failed(errors.PoolExhausted(f"no room in the pool of {self.pool.size} bytes after {waited // MS} ms: "
                                                      "the device is too slow, put the message again later"))
-        if rc in (-ENOSPC, -EDQUOT):
+        if -rc in errors.DiskFull.codes:
             return self._failed(errors.DiskFull(-rc, "making the next commit-log file of", self.path))
         reason = "it was not made in time" if rc == -ETIMEDOUT else os.strerror(-rc)
         return self._failed(errors.CreateMappedFileFailed(f"the next commit-log file could not be made: {reason}"))

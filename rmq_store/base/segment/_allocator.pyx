@@ -5,9 +5,10 @@ from libc.string cimport memset
 from posix.stdlib cimport posix_memalign
 
 from rmq_store.base.io._io cimport rmq_io, rmq_pwrite_all
-from rmq_store.base.io._sync cimport (EAGAIN, EDQUOT, EINVAL, ENOMEM, ENOSPC, ETIMEDOUT, rmq_event_ticket, rmq_event_wait,
-                                      rmq_event_wake, rmq_load, rmq_load32, rmq_mutex_lock, rmq_mutex_unlock, rmq_publish,
-                                      rmq_publish32, rmq_thread_join, rmq_thread_start)
+from rmq_store.base.io._sync cimport (EAGAIN, EINVAL, ENOMEM, ETIMEDOUT, rmq_event_ticket, rmq_event_wait, rmq_event_wake,
+                                      rmq_load, rmq_load32, rmq_mutex_lock, rmq_mutex_unlock, rmq_publish, rmq_publish32,
+                                      rmq_thread_join, rmq_thread_start)
+from rmq_store.base.io._want cimport rmq_is_full
 from rmq_store.base.segment._file cimport (FileRow, LogFile, log_file_adopt, log_file_faults, log_file_hold, log_file_map,
                                            log_file_open_direct, log_file_release, log_file_sync_dir, log_file_zero,
                                            offset_name, path_join, row_find, row_reserve)
@@ -135,12 +136,11 @@ cdef LogFile *allocator_make(Allocator *a, int64_t start, int *error) noexcept n
         if place == NULL:
             break                                   # the error of the last one
         f = _make_in(a, place, start, error)
-        if f == NULL and error[0] != -ENOSPC and error[0] != -EDQUOT:
+        if f != NULL or not rmq_is_full(error[0]):
             break
-        if f == NULL:                               # full before the control thread saw it
-            refused |= <uint64_t> 1 << <int> (place - a.places.all)
-            if a.places.count > 1:
-                rmq_publish32(&place.full, 1)
+        refused |= <uint64_t> 1 << <int> (place - a.places.all)     # full before the control thread saw it
+        if a.places.count > 1:
+            rmq_publish32(&place.full, 1)
     if f != NULL:
         if a.prezero == PREZERO_WINDOW or a.touch == TOUCH_STREAM:
             f.zeroed_to = 0

@@ -27,7 +27,8 @@ cdef struct Dispatcher:
     const FilterSet *filters        # under round_lock: of the bit maps; NULL: none are made
     bint light                      # entries for light queues, too (enable_lmq and enable_multi_dispatch)
     bint index_failed               # under round_lock: whose error a round ended with
-    int64_t indexed                 # under round_lock: the keys of records below this log offset are in the index
+    int64_t indexed                 # under round_lock: the keys of records below this log offset are in the index ...
+    int64_t counted                 # ... and these are in the figures of their queues
     bint mirrors                    # of a slave: queues may begin anew in the log, also of the other kind (_anew.pxd)
     int64_t anew_at                 # atomic: dispatch waits here, as a queue begins anew with this record; -1: it does not
     int64_t not_anew                # under round_lock: place of a record that seems to begin its queue anew, and cannot
@@ -41,6 +42,7 @@ cdef struct Dispatcher:
     int64_t records                 # rmq_count
     rmq_histogram lag_times         # ns from the store time of a round's last record to its being readable; in whole ms
     int error                       # first error of the queue or index files; 0 none
+    int want                        # atomic: errno of what the last round lacked, and dispatch pauses for; 0 nothing
     pthread_t thread
     rmq_event moved                 # `dispatched` moved
     int waiters                     # readers that wait for a message: atomic

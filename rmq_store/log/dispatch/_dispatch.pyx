@@ -4,10 +4,11 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp
 
 from rmq_store.base.histogram._histogram cimport rmq_histogram_add
-from rmq_store.base.io._sync cimport (EAGAIN, EDQUOT, EIO, EMFILE, ENFILE, ENOMEM, ENOSPC, ETIMEDOUT, rmq_add32, rmq_count,
-                                      rmq_event_ticket, rmq_event_wait, rmq_event_wake, rmq_fence, rmq_load, rmq_load32,
-                                      rmq_mutex_lock, rmq_mutex_try, rmq_mutex_unlock, rmq_pause, rmq_publish, rmq_publish32,
-                                      rmq_thread_join, rmq_thread_start)
+from rmq_store.base.io._sync cimport (EIO, ENOMEM, ETIMEDOUT, rmq_add32, rmq_count, rmq_event_ticket, rmq_event_wait,
+                                      rmq_event_wake, rmq_fence, rmq_load, rmq_load32, rmq_mutex_lock, rmq_mutex_try,
+                                      rmq_mutex_unlock, rmq_pause, rmq_publish, rmq_publish32, rmq_thread_join,
+                                      rmq_thread_start)
+from rmq_store.base.io._want cimport RMQ_WANT_RETRY_NS, rmq_is_full, rmq_is_want
 from rmq_store.base.segment._file cimport log_file_lost, log_file_release, row_find
 from rmq_store.codec._delay cimport delay_tags_code
 from rmq_store.codec._inner cimport Inner, inner_of
@@ -32,7 +33,6 @@ cdef int64_t IDLE_BEFORE_SLEEP = 50
 cdef int EAGER_SLEEPS = 64      # sleeps without a timeout after the last reader that waited
 cdef int EAGER_SPINS = 100      # looks before each of them: a stream of puts must not pay a wake-up each
 cdef int64_t STREAM_NS = 20_000     # appends that come faster are a stream: the dispatcher's work, not the appender's
-cdef int64_t WANT_RETRY_NS = 100_000_000
 
 
 cdef Dispatcher *dispatcher_new(Log *log, QueueTable *queues, Index *index) noexcept nogil:
@@ -189,8 +189,10 @@ cdef int _record(Dispatcher *d, const RecordView *v) noexcept nogil:
         if rc != 0:
             return rc
         d.put_timestamp = v.store_timestamp
-        rmq_count(&q.records, 1)
-        rmq_count(&q.bytes, v.size)
+        if v.physical_offset >= d.counted:      # a round that fails behind this counts it once
+            rmq_count(&q.records, 1)
+            rmq_count(&q.bytes, v.size)
+            d.counted = v.physical_offset + v.size
     if d.index != NULL and v.physical_offset >= d.indexed and kind != TRANSACTION_ROLLBACK and (
             p.uniq_key != NULL or p.keys != NULL):
         rc = index_put(d.index, v.topic, v.topic_size, p.uniq_key, p.uniq_key_size, p.keys, p.keys_size, v.physical_offset,
@@ -200,12 +202,6 @@ cdef int _record(Dispatcher *d, const RecordView *v) noexcept nogil:
             return rc
         d.indexed = v.physical_offset + v.size      # a round that fails behind this enters the keys once
     return 0
-
-
-cdef inline bint _is_want(int rc) noexcept nogil:
-    # The process or the machine lacks something for a while: descriptors, memory, threads, room. The entries are kept, and the
-    # records that they come from are safe in the log. So dispatch pauses, and raises no fence.
-    return rc == -ENOSPC or rc == -EDQUOT or rc == -EMFILE or rc == -ENFILE or rc == -ENOMEM or rc == -EAGAIN
 
 
 cdef inline bint _held_back(Dispatcher *d, int64_t at) noexcept nogil:
@@ -354,8 +350,7 @@ cdef void dispatch_sleeper(Dispatcher *d, int change) noexcept nogil:
 cdef void _hold_log(Dispatcher *d, int rc) noexcept nogil:
     # While a full disk stops it, producers, who are quicker, would take each file's worth that is freed there; and as what is
     # not dispatched is never cleaned, nobody would free more. RocketMQ keeps 10 % of the disk for this (DISK_FULL).
-    cdef bint full = rc == -ENOSPC or rc == -EDQUOT
-    cdef int held = rc if full and (d.index_with_log if d.index_failed else d.queues_with_log) else 0
+    cdef int held = rc if rmq_is_full(rc) and (d.index_with_log if d.index_failed else d.queues_with_log) else 0
     if rmq_load32(&d.log.alloc.held) != held:
         rmq_publish32(&d.log.alloc.held, held)
 
@@ -373,7 +368,9 @@ cdef int _told_round(Dispatcher *d, int64_t limit) noexcept nogil:
     _hold_log(d, rc)
     if d.log.dispatched > before:
         rmq_histogram_add(&d.lag_times, (d.log.io.wall_ms(d.log.io.ctx) - d.last_timestamp) * 1_000_000)
-    if rc < 0 and not _is_want(rc):
+    # For a want dispatch pauses: the entries are kept, and the records that they come from are safe in the log.
+    rmq_publish32(&d.want, -rc if rmq_is_want(rc) else 0)
+    if rc < 0 and not rmq_is_want(rc):
         log_fence(d.log, rc, FENCE_WRITE)       # first: who sees the error tells the fence's
         rmq_publish32(&d.error, -rc)
     rmq_event_wake(&d.moved)
@@ -423,9 +420,9 @@ cdef void *_run(void *arg) noexcept nogil:
             rmq_mutex_lock(&d.round_lock)
             rc = _told_round(d, limit) if rmq_load32(&d.error) == 0 else 0
             rmq_mutex_unlock(&d.round_lock)
-            if _is_want(rc) or rc == ANEW:
+            if rmq_is_want(rc) or rc == ANEW:
                 # ANEW: the thread that settles the queue wakes this one.
-                rmq_event_wait(&log.dispatch_wanted, ticket, WANT_RETRY_NS)
+                rmq_event_wait(&log.dispatch_wanted, ticket, RMQ_WANT_RETRY_NS)
             elif rc == 0 and rmq_load(&log.dispatched) == before:
                 rmq_event_wait(&log.dispatch_wanted, ticket, POLL_NS)
             continue

@@ -6,7 +6,8 @@ cimport cython
 from libc.stdint cimport int32_t, int64_t
 
 from rmq_store.base.io._io cimport IoTable
-from rmq_store.base.io._sync cimport EDQUOT, EINVAL, ENOSPC
+from rmq_store.base.io._sync cimport EINVAL
+from rmq_store.base.io._want cimport rmq_is_full
 from rmq_store.codec._layout cimport INDEX_ENTRY_SIZE, INDEX_HEADER_SIZE, INDEX_SLOT_SIZE
 from rmq_store.queues.index._file cimport StoreTime
 from rmq_store.queues.index._index cimport (Index, index_add_file, index_destroy, index_drop_after, index_end_physical,
@@ -90,7 +91,7 @@ cdef class IndexOwner:
         index_free(self.index)
 
     cdef object _failed(self, int rc, str what):
-        if rc == -ENOSPC or rc == -EDQUOT:
+        if rmq_is_full(rc):
             return errors.DiskFull(-rc, what, self.dir)
         return errors.DurabilityError(-rc, what, self.dir)
 

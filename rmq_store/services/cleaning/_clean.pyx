@@ -265,8 +265,9 @@ def drop_queue_files(StoreCore store not None, int64_t number, int64_t physical_
 
 
 def queue_ends(StoreCore store not None):
-    """Every queue that has or had an entry: list of (its number, topic, queue id, log offset behind its newest record)."""
-    cdef int64_t i = 0, end
+    """Every queue that has or had an entry: list of (its number, topic, queue id, log offset behind its newest record, queue
+    offset behind its newest entry)."""
+    cdef int64_t i = 0, end, following
     cdef int32_t number
     cdef bytes name
     cdef Queue *q
@@ -275,9 +276,37 @@ def queue_ends(StoreCore store not None):
     while i < queues_count(store.queues):
         q = queues_at(store.queues, i)
         if rmq_load(&q.max_offset) > 0:
+            following = rmq_load(&q.max_offset)
             name, number, end = q.topic[:q.topic_size], q.queue_id, rmq_load(&q.max_physical_offset)
-            found.append((i, name.decode("utf-8", "surrogatepass"), number, end))
+            found.append((i, name.decode("utf-8", "surrogatepass"), number, end, following))
             store._enter()
+        i += 1
+    return found
+
+
+def topic_ends(StoreCore store not None, wanted):
+    """As queue_ends, of the topics in `wanted` and of what was put so far, dispatched or not: the log's end stands for the
+    newest record, and the queue offset is the one that the next put would get. Dispatch need not come to an end for it, which a
+    full disk may hold up, while the deletion is to make room."""
+    cdef int64_t i = 0, end, following
+    cdef int32_t number
+    cdef bytes name
+    cdef Queue *q
+    found = []
+    store._enter()
+    while i < queues_count(store.queues):
+        q = queues_at(store.queues, i)
+        name = q.topic[:q.topic_size]
+        topic = name.decode("utf-8", "surrogatepass")
+        if topic in wanted:
+            store._enter()
+            with nogil:
+                log_lock_begin(store.log)
+                number, end, following = q.queue_id, store.log.position, q.next_offset
+                log_lock_end(store.log)
+            if following > 0 or rmq_load(&q.max_offset) > 0:
+                found.append((i, topic, number, end, following))
+        store._enter()
         i += 1
     return found
 
@@ -299,10 +328,11 @@ def note_removed(StoreCore store not None, str topic not None, int32_t queue_id,
     q.removed_below = offset
 
 
-def remove_queue(StoreCore store not None, int64_t number, int64_t physical_below, bint mirrored=False):
-    """Empties the queue with that number and deletes its files, unless a record of it ends beyond `physical_below` or is not
-    dispatched yet; returns whether it did. The next message gets queue offset 0. Durable. mirrored: a slave's, where the master
-    numbers, and the queue is removed up to a record that is not dispatched yet.
+def remove_queue(StoreCore store not None, int64_t number, int64_t physical_below, int64_t following=-1):
+    """Empties the queue with that number and deletes its files, unless its next message would get another queue offset than
+    `following`, as one came meanwhile, or a record of it ends beyond `physical_below`; returns whether it did. The next message
+    gets queue offset 0, and records below `physical_below` that are not dispatched yet get no entry. Durable. following: -1 of
+    a slave's queue, where the master numbers.
 
     Puts wait for the change in memory only, dispatch for all of it. Raises OSError, after which the store is fenced: what is
     left of the files is for a recovery.
@@ -317,7 +347,7 @@ def remove_queue(StoreCore store not None, int64_t number, int64_t physical_belo
         rmq_mutex_lock(&store.dispatcher.round_lock)
         queues_hold_sync(store.queues)
         log_lock_begin(store.log)
-        if (mirrored or q.next_offset == rmq_load(&q.max_offset)) and q.max_physical_offset <= physical_below:
+        if (following < 0 or q.next_offset == following) and q.max_physical_offset <= physical_below:
             queue_empty(q)
             rmq_publish(&q.removed_below, physical_below)       # whoever reads its files now sees why they are gone
             gone = True

@@ -11,12 +11,12 @@ Thread-safety: any; calls take turns, as each writes anew what those before it h
 with all its files, or without some of the newest, or it is gone; what is left can be removed again.
 """
 import os
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from rmq_store.access.waiting._wait import StoreWait
 from rmq_store.base.io.files import ControlFiles
-from rmq_store.errors import ArgumentIllegal
+from rmq_store.errors import ArgumentIllegal, DiskFull
 from rmq_store.events import Event, emit
 from rmq_store.fields import Fields
 from rmq_store.services.cleaning import _clean
@@ -31,6 +31,9 @@ FILE = "removedQueues.json"
 OFFSET_MAX, QUEUE_ID_MAX = (1 << 63) - 1, (1 << 31) - 1
 SYSTEM = OWN_TOPICS | {"RMQ_SYS_SELF_TEST_TOPIC", "TBW102", "BenchmarkTest"}
 COUNTED = frozenset(("SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"))
+
+
+Row = tuple[int, str, int, int, int]        # as _clean.queue_ends
 
 
 class RemovedQueues(Fields):
@@ -48,7 +51,7 @@ def is_system_topic(topic: str) -> bool:
     return topic in SYSTEM or topic.startswith(("rmq_sys_", "%LMQ%"))
 
 
-def expired_queues(store: StoreWait, compacted: Collection[str] = ()) -> list[tuple[int, str, int, int]]:
+def expired_queues(store: StoreWait, compacted: Collection[str] = ()) -> list[Row]:
     """Queues all of whose messages are deleted; never those of delayed messages and transactions, whose progress is counted in
     queue offsets, nor those of compaction topics, whose compaction logs have messages."""
     low = store.min_log_offset
@@ -56,24 +59,37 @@ def expired_queues(store: StoreWait, compacted: Collection[str] = ()) -> list[tu
 
 
 def remove_expired(store: StoreWait, consuming: Consuming, files: ControlFiles, compacted: Collection[str]) -> RemovedQueues:
-    with consuming.removing:
-        done = _remove(store, consuming, files, expired_queues(store, compacted))
-    _tell(store, done)
-    return done
+    return _on_a_full_disk(store, consuming, lambda done: _remove(
+        store, consuming, files, expired_queues(store, compacted), done))
 
 
 def remove_topics(store: StoreWait, consuming: Consuming, files: ControlFiles, topics: Iterable[str]) -> RemovedQueues:
-    store._wait_dispatched(None)
+    wanted = set(topics)
+    return _on_a_full_disk(store, consuming, lambda done: _remove_topics(store, consuming, files, wanted, done))
+
+
+def _on_a_full_disk(store: StoreWait, consuming: Consuming, remove: Callable[[RemovedQueues], object]) -> RemovedQueues:
+    """Deletion is what makes room, so where its own small files find none, they get what the store has kept for them. What was
+    done before that is not done again: a removed queue is not found."""
+    done = RemovedQueues()
     with consuming.removing:
-        done = _remove_topics(store, consuming, files, set(topics))
+        try:
+            remove(done)
+        except DiskFull:
+            if not consuming.reserve.give():
+                raise
+            done.kept.clear()
+            remove(done)
+        finally:
+            consuming.reserve.keep()
     _tell(store, done)
     return done
 
 
-def _remove_topics(store: StoreWait, consuming: Consuming, files: ControlFiles, wanted: set[str]) -> RemovedQueues:
+def _remove_topics(store: StoreWait, consuming: Consuming, files: ControlFiles, wanted: set[str], done: RemovedQueues) -> None:
     offsets, table = consuming.offsets, consuming.topics
-    rows = [row for row in _clean.queue_ends(store) if row[1] in wanted]
-    done = _remove(store, consuming, files, rows)
+    rows = _clean.topic_ends(store, wanted)
+    _remove(store, consuming, files, rows, done)
     stay = {topic for topic, _ in done.kept}
     for topic, group in offsets.table():
         if topic in wanted - stay:
@@ -82,10 +98,9 @@ def _remove_topics(store: StoreWait, consuming: Consuming, files: ControlFiles, 
         try:
             table.remove(topic)
         except ArgumentIllegal:         # messages came meanwhile: it stays, as its batch queues need the entry
-            done.kept.extend((topic, queue_id) for _, other, queue_id, _ in rows if other == topic)
+            done.kept.extend((topic, queue_id) for _, other, queue_id, *_ in rows if other == topic)
     table.flush()
     offsets.flush()
-    return done
 
 
 def remove_mirrored(store: StoreWait, consuming: Consuming, files: ControlFiles, rows: list[tuple[int, str, int, int]]) -> None:
@@ -97,7 +112,7 @@ def remove_mirrored(store: StoreWait, consuming: Consuming, files: ControlFiles,
         file = ConfigFile(files, store.path, FILE)
         _save(file, _known(store, file) | {(topic, queue_id): at for _, topic, queue_id, at in rows})
         for number, _, _, at in rows:
-            _clean.remove_queue(store, number, at, True)
+            _clean.remove_queue(store, number, at)
 
 
 def finish_removals(files: ControlFiles, root: str, table: Any) -> None:
@@ -136,22 +151,19 @@ def _take(content: Any) -> dict[tuple[str, int], int]:
     return found
 
 
-def _remove(store: StoreWait, consuming: Consuming, files: ControlFiles,
-            rows: list[tuple[int, str, int, int]]) -> RemovedQueues:
-    done = RemovedQueues()
+def _remove(store: StoreWait, consuming: Consuming, files: ControlFiles, rows: list[Row], done: RemovedQueues) -> None:
     store._flush()       # what the bounds speak of is on the device before they are: else new messages may come to lie below
     consumed = consuming.topics_consumed()
-    going = {(topic, queue_id): end for _, topic, queue_id, end in rows if topic not in consumed}
+    going = {(topic, queue_id): end for _, topic, queue_id, end, _ in rows if topic not in consumed}
     _begin_at_zero(consuming, going)
     file = ConfigFile(files, store.path, FILE)
     known, begins = _known(store, file), _clean.begins_on_disk(store)
     _save(file, known | {key: end for key, end in going.items() if end > begins})
-    for number, topic, queue_id, end in rows:
-        gone = (topic, queue_id) in going and _clean.remove_queue(store, number, end)
+    for number, topic, queue_id, end, following in rows:
+        gone = (topic, queue_id) in going and _clean.remove_queue(store, number, end, following)
         (done.removed if gone else done.kept).append((topic, queue_id))
     if done.kept:
         _save(file, known | {key: end for key, end in going.items() if key in done.removed and end > begins})
-    return done
 
 
 def _begin_at_zero(consuming: Consuming, queues: Collection[tuple[str, int]]) -> None:

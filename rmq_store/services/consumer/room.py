@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rmq_store.access.reader._checked import whole
 from rmq_store.base.io._lock import StoreLock
 from rmq_store.base.io.files import ControlFiles
+from rmq_store.base.io.reserve import Reserve
 from rmq_store.errors import StoreNotWriteable, StoreStateError, illegal
 from rmq_store.filter._program import chosen_filter
 from rmq_store.services.consumer.config_file import ConfigFile
@@ -46,6 +47,9 @@ class Consuming:
         self._files, self._root, self._compat, self._readonly, self._flush_log = files, root, compat, readonly, flush_log
         self._lock = StoreLock(root, "consumers")
         self.removing = StoreLock(root, "removing queues")      # held while queues are removed (services/cleaning/removing)
+        self.reserve = Reserve(files, root)                     # for that, on a full disk; under its lock
+        if not readonly:
+            self.reserve.keep()
         self._offsets: ConsumerOffsets | None = None
         self._groups: GroupTable | None = None
         self._topics: TopicTable | None = None
@@ -160,6 +164,11 @@ class Consuming:
         failed: list[OSError] = []
         for group in self._filtering:
             self.filters.unregister(group)
+        try:
+            if write:
+                self.reserve.give()
+        except OSError as error:
+            failed.append(error)
         for table in self._tables():
             try:
                 table.end(write)

@@ -24,7 +24,7 @@ from rmq_store.queues.consumequeue._arrivals cimport hub_free, hub_new
 from rmq_store.queues.consumequeue._kinds cimport queue_keep_plain
 from rmq_store.queues.consumequeue._queue cimport Queue, queues_find
 
-from rmq_store.errors import no_thread
+from rmq_store.base.io.wants import no_thread
 
 cdef extern from "rmq_pages.h" nogil:
     int rmq_pages_populate(void *at, size_t n)

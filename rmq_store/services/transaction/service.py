@@ -23,6 +23,7 @@ from rmq_store.errors import (
     DiskFull,
     DurabilityError,
     MessageIllegal,
+    OutOfResources,
     PropertiesSizeExceeded,
     PutError,
     StoreNotWriteable,
@@ -423,7 +424,7 @@ class Transactions:
         if self._loaded is not None and not store.readonly:
             try:
                 self.tend(store)
-            except (PutError, StoreStateError, DiskFull):
+            except (PutError, StoreStateError, DiskFull, OutOfResources):
                 pass
             except OSError:
                 raise
@@ -444,13 +445,16 @@ def _put_copy(store: "StoreWait", forms: Iterable[dict[str, Any]], wait: bool | 
 
 
 def _wait_for_queues(store: "StoreWait") -> None:
-    """What was decided a moment ago is in the queues and the index before they are asked. Raises StoreStateError: a full disk
-    holds dispatch up for as long as it is full."""
+    """What was decided a moment ago is in the queues and the index before they are asked. Raises StoreStateError, and DiskFull
+    or OutOfResources where dispatch stands for want of it."""
     if not store.readonly and not store._wait_dispatched(LOOK_MS / 1000):
+        lacking = store._dispatch_want()
+        if lacking is not None:
+            raise lacking
         ends = store._position("dispatched"), store._position("wrote")
         raise StoreStateError(f"the queues of {store.path} end at log offset {ends[0]}, its log at {ends[1]}, and in "
                               f"{LOOK_MS} ms dispatch has not come to its end: a transaction that is decided there would look "
-                              "pending. Make room if the disk of the queues is full, and call again")
+                              "pending. Call again")
 
 
 def _topic_bytes(options: Any, topic: object) -> int:

@@ -1,0 +1,57 @@
+"""What a thread of the store lacks, as an error that names the limit and the cure (native/include/rmq_want.h has the errnos).
+
+Thread-safety: any.
+"""
+import os
+import resource
+from errno import EAGAIN, EMFILE, ENFILE, ENOMEM
+
+from rmq_store.errors import DiskFull, DurabilityError, OutOfResources
+
+__all__ = ["no_thread", "want"]
+
+
+def want(code: int, what: str, path: str) -> DurabilityError:
+    """Returns the error for work of the store at `path` that waits until a call no longer fails with errno `code`."""
+    if code in DiskFull.codes:
+        full = DiskFull(code, what, path)
+        full.cure = ("make room on that file system (df, and df -i for inodes; a quota counts, too): the store continues by "
+                     "itself, and nothing that was stored is lost")
+        return full
+    lacking = OutOfResources(code, what, path)
+    lacking.cure = f"{_limit(code)}: the store continues by itself, and nothing that was stored is lost"
+    return lacking
+
+
+def no_thread(code: int, name: str, path: str) -> OSError:
+    """Returns the error for a native thread of the store at `path` that could not be started."""
+    return OSError(code, f"{os.strerror(code)}: starting the {name} thread: raise the limit of address space (ulimit -v), of "
+                   "threads (ulimit -u, pids.max), or of memory", path)
+
+
+def _limit(code: int) -> str:
+    if code == EMFILE:
+        return (f"this process may have {_soft(resource.RLIMIT_NOFILE)} open files (RLIMIT_NOFILE): raise the limit "
+                "(ulimit -n, LimitNOFILE=), or close some of them")
+    if code == ENFILE:
+        return f"this machine may have {_kernel('fs/file-max')} open files (fs.file-max): raise the limit, or close some"
+    if code == ENOMEM:
+        return (f"this process may have {_soft(resource.RLIMIT_AS)} bytes of address space (RLIMIT_AS, ulimit -v) and "
+                f"{_kernel('vm/max_map_count')} maps (vm.max_map_count): raise the limit, or give it more memory")
+    if code == EAGAIN:
+        return (f"this user may have {_soft(resource.RLIMIT_NPROC)} threads (RLIMIT_NPROC, ulimit -u; pids.max of a "
+                "container): raise the limit, or end some of them")
+    return "give the process what it lacks"
+
+
+def _soft(limit: int) -> str:
+    soft = resource.getrlimit(limit)[0]
+    return "unlimited" if soft == resource.RLIM_INFINITY else str(soft)
+
+
+def _kernel(name: str) -> str:
+    try:
+        with open(f"/proc/sys/{name}", encoding="ascii") as file:
+            return file.read().strip()
+    except OSError:         # as it may be for want of descriptors
+        return "only so many"
