@@ -113,7 +113,7 @@ class AdminTopics:
         name = data.get("groupName")
         if not isinstance(name, str) or topic_problem(name):
             raise Refused(Code.INVALID_PARAMETER if core.modern else Code.SYSTEM_ERROR, f"the group name is {name!r:.140}")
-        before = core.store.group_table.entries().get(name, {})
+        before = core.store.group_table.get(name) or {}
         fields = {}
         for field in (*_GROUP_FIELDS, *(_GROUP_FIELDS_5 if core.modern else ())):
             value = data.get(field)

@@ -34,7 +34,7 @@ class Heartbeats:
     def notify(self, group: str) -> None:
         """Tells every member of a consumer group that the group changed."""
         self._register_filters(group)
-        config = self._core.groups.snapshot().get(group)
+        config = self._core.groups.get(group)
         if not self._core.options["notifyConsumerIdsChangedEnable"] or (config is not None and not config.notify):
             return
         for client in self._core.clients.consumers(group):

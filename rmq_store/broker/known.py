@@ -72,7 +72,7 @@ class Known:
         with self._lock:
             state = self._state()
             core = self._core
-            size = len(core.topics.snapshot()) + len(core.groups.snapshot()) + core.clients.subscription_work()
+            size = len(core.topics) + len(core.groups) + core.clients.subscription_work()
             self._emptied = most is not None and size > most
             if self._emptied or self._in_answers() != self._answers:
                 self._front.tell([], [])

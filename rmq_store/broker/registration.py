@@ -3,8 +3,10 @@ and when a topic changes (RocketMQ: BrokerOuterAPI, BrokerController.registerBro
 import json
 import logging
 import threading
+import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rmq_store.base.io.threads import start_thread
@@ -25,6 +27,8 @@ __all__ = ["Registration", "advertised", "outgoing_tls", "own_entry"]
 
 REGISTER, UNREGISTER, CLUSTER = 103, 104, 106
 log = logging.getLogger("rmq_store.broker")
+GATHER_S = 0.1              # a second change waits so long after the first
+PIECE = 2000                # topics of one registration: with the longest names far below the 16 MiB of a frame
 LEADERLESS_S = 1.0          # a slave that does not know its master yet asks again after, and each time after twice that
 WILDCARDS = ("0.0.0.0", "::")
 
@@ -57,19 +61,21 @@ def _row(core: Core, topic: Topic) -> dict[str, Any]:
 
 
 class _Rows(Mapping[str, dict[str, Any]]):
-    """The topics of a snapshot as routes have them, each made when it is asked for."""
+    """The topics of the broker as routes have them, each made when it is asked for."""
 
-    def __init__(self, core: Core, topics: Mapping[str, Topic]) -> None:
-        self._core, self._topics = core, topics
+    def __init__(self, core: Core) -> None:
+        self._core = core
 
     def __getitem__(self, name: str) -> dict[str, Any]:
-        return _row(self._core, self._topics[name])
+        if (topic := self._core.topics.get(name)) is None:
+            raise KeyError(name)
+        return _row(self._core, topic)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._topics)
+        return iter(self._core.topics.snapshot())
 
     def __len__(self) -> int:
-        return len(self._topics)
+        return len(self._core.topics)
 
 
 def own_entry(core: Core, listen: str) -> Callable[[Any], Entry]:
@@ -87,8 +93,7 @@ def own_entry(core: Core, listen: str) -> Callable[[Any], Entry]:
     def entry(connection: Any) -> Entry:
         address = advertised(listen, getattr(connection, "local", ""), core.options["advertise"])
         return Entry(core.options["brokerClusterName"], core.options["brokerName"], core.broker_id, address, ha_address(core),
-                     None, None,
-                     _Rows(core, core.topics.snapshot()), promised)
+                     None, None, _Rows(core), promised)
 
     return entry
 
@@ -128,38 +133,45 @@ class Registration:
         self._clients: dict[tuple[str, int], Client] = {}
         self._changed = threading.Event()
         self._stopped = False
+        self._ending = threading.Event()
+        # changes of the table of topics that a name server has, and the connection by which it heard of all
+        self._told: dict[tuple[str, int], tuple[int, int]] = {}
         self._failed: set[tuple[str, int]] = set()
         self._compared: set[tuple[str, int]] = set()
         self._heard: set[tuple[str, int]] = set()           # those that answered when they were last asked
         self.thread = start_thread(self._run, "rmq-broker-register")
 
     def changed(self) -> None:
-        """A topic came, changed or went: the name servers hear of it at once."""
+        """A topic came, changed or went: the name servers hear of it at once, and of what comes within GATHER_S together."""
         self._changed.set()
 
     def stop(self) -> None:
         self._stopped = True
+        self._ending.set()
         self._changed.set()
         for client in list(self._clients.values()):         # a server that is silent does not hold the end
             client.cut()
         self.thread.join()
 
     def _run(self) -> None:
-        pause = LEADERLESS_S
+        pause, due = LEADERLESS_S, 0.0
         while not self._stopped:
             period = self._core.options["registerNameServerPeriod"] / 1000
             leaderless = self._learn is not None and self._core.store.options.ha_master is None
             self._changed.clear()
+            whole = time.monotonic() >= due
             for server in self._servers:
                 self._compare(server)
-            masters = [answer.ext for server in self._servers
-                       if (answer := self._ask(server, REGISTER, self._register)) is not None]
+            masters = [ext for server in self._servers if (ext := self._tell(server, whole)) is not None]
             if self._learn is not None and masters and not self._stopped:
                 known = next((ext for ext in masters if ext.get("masterAddr")), masters[0])
                 self._learn(known.get("masterAddr", ""), known.get("haServerAddr", ""))
                 leaderless = leaderless and not known.get("masterAddr")
-            self._changed.wait(min(pause, period) if leaderless else period)
-            pause = min(2 * pause, period) if leaderless else LEADERLESS_S
+            if whole:
+                due = time.monotonic() + (min(pause, period) if leaderless else period)
+                pause = min(2 * pause, period) if leaderless else LEADERLESS_S
+            self._changed.wait(max(due - time.monotonic(), 0))
+            self._ending.wait(GATHER_S)
         for server in self._heard.copy():
             self._ask(server, UNREGISTER, lambda: (self._who(), b""))
         for client in self._clients.values():
@@ -183,9 +195,33 @@ class Registration:
         return {"brokerName": options["brokerName"], "brokerAddr": self._core.address, "brokerId": str(self._core.broker_id),
                 "clusterName": options["brokerClusterName"]}
 
-    def _register(self) -> tuple[dict[str, str], bytes]:
-        table = self._core.topics.content()
-        wrapper = {"dataVersion": table["dataVersion"], "topicConfigTable": table["topicConfigTable"]}
+    def _tell(self, server: tuple[str, int], whole: bool) -> dict[str, str] | None:
+        """Registers with one server: with all topics, in pieces, or with those that changed since it heard of all. The fields
+        of the last answer; None where there is none. A name server adds what it is told, and looks at no piece that has the
+        dataVersion of the one before (RouteInfoManager.registerBroker; RocketMQ 5: splitRegistrationSize)."""
+        topics = self._core.topics
+        version = topics.version()              # first: what changes from here on gets a newer one
+        seen, connection = self._told.pop(server, (-1, 0))
+        changes, names = topics.changes_since(-1 if whole else seen)
+        rows = list(topics.snapshot().values()) if names is None else [
+            topic for name in names if (topic := topics.get(name)) is not None]
+        answer = None
+        for at in range(0, len(rows), PIECE):
+            time_ms = version["timestamp"] - (len(rows) - 1) // PIECE + at // PIECE
+            answer = self._ask(server, REGISTER, partial(self._register, rows[at:at + PIECE], version | {"timestamp": time_ms}))
+            if answer is None:
+                return None
+        now = self._clients[server].connections if server in self._clients else 0
+        if names is None or now == connection:
+            self._told[server] = changes, now
+            return None if answer is None else answer.ext
+        return self._tell(server, True)         # it may have begun anew
+
+    def _register(self, topics: list[Topic], version: dict[str, Any]) -> tuple[dict[str, str], bytes]:
+        """Without the attributes of topics, which no route has: they are as long as clients like."""
+        wrapper: dict[str, Any] = {"dataVersion": version, "topicConfigTable": {topic.name: {
+            "order": topic.order, "perm": topic.perm, "readQueueNums": topic.read, "topicFilterType": "SINGLE_TAG",
+            "topicName": topic.name, "topicSysFlag": topic.sys_flag, "writeQueueNums": topic.write} for topic in topics}}
         if self._core.modern:
             wrapper |= {"topicQueueMappingInfoMap": {}, "topicQueueMappingDetailMap": {}, "mappingDataVersion": {
                 "counter": 0, "stateVersion": 0, "timestamp": self._core.started_ms}}
@@ -196,7 +232,7 @@ class Registration:
 
     def _ask(self, server: tuple[str, int], code: int, make: Callable[[], tuple[dict[str, str], bytes]]) -> Frame | None:
         """A server that does not answer is asked again in the next round; the log says so once."""
-        content = make()            # takes long where there are many topics
+        content = make()
         if self._stopped and code != UNREGISTER:
             return None
         try:

@@ -50,6 +50,7 @@ __all__ = ["Broker"]
 
 EXPIRE_S = 10.0
 PAUSE_S = 0.2
+SETTLE_S, SETTLE_SHARE = 1.0, 0.05
 PULLS = (11, 361)
 log = logging.getLogger("rmq_store.broker")
 
@@ -77,6 +78,7 @@ class Broker:
     _exposing: "Exposing | None" = None
     _known: Known | None = None         # set while it opens
     _closed = False
+    _settle_at = 0.0
     _closing: threading.Lock
     _dirty: threading.Event             # a topic or a group changed
     _ended: threading.Event
@@ -274,14 +276,24 @@ class Broker:
             if self._ended.is_set():
                 return
             try:
-                core.store.topic_table.flush()
-                core.store.group_table.flush()
+                self._write_tables()
                 core.clients.expire(time.monotonic() - core.options["channelExpiredTimeout"] / 1000)
                 if self._known is not None:
                     self._known.keep()
             except Exception as error:      # of whatever kind: the next round tries again
                 log.error("keeping the tables of the broker failed: %s", error)
             self._ended.wait(PAUSE_S)       # one write for many topics that are made at once
+
+    def _write_tables(self) -> None:
+        """What changed is durable at once; the files that RocketMQ reads follow, in a SETTLE_SHARE of the time at most."""
+        for table in (self.store.topic_table, self.store.group_table):
+            table.flush()
+            if table.unsettled and (begun := time.monotonic()) >= self._settle_at:
+                table.settle()
+                ended = time.monotonic()
+                self._settle_at = ended + max((ended - begun) / SETTLE_SHARE, SETTLE_S)
+            if table.unsettled:
+                self._dirty.set()       # looks again
 
     def close(self) -> None:
         """Takes no more requests, answers what is under way, registers off, and closes the store. Idempotent. Raises what

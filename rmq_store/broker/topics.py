@@ -1,18 +1,20 @@
 """The topics and subscription groups that the broker knows: config/topics.json and config/subscriptionGroup.json of the store,
-read through snapshots that change as a whole (RocketMQ: TopicConfigManager, SubscriptionGroupManager, TopicValidator).
+as immutable entries that change one by one (RocketMQ: TopicConfigManager, SubscriptionGroupManager, TopicValidator).
 
-Thread-safety: every method. A snapshot is immutable, so whoever holds one needs no lock; the tables' own locks guard changes.
+Thread-safety: every method. What one more topic or group costs does not depend on how many there are.
 """
 import os
 import re
+import threading
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from rmq_store.broker.codes import DEAD, NO_SEND, PERM_INHERIT, PERM_READ, PERM_WRITE, RETRY
 from rmq_store.broker.options import BrokerOptions
 from rmq_store.fields import NamedTuple
 from rmq_store.services.cleaning.removing import is_system_topic
+from rmq_store.services.consumer.table import Table
 from rmq_store.services.consumer.tables import GroupTable, TopicTable, queue_type
 from rmq_store.store import MessageStore
 
@@ -75,28 +77,63 @@ def _number(entry: Mapping[str, Any], name: str, default: int) -> int:
     return value if isinstance(value, int) else default
 
 
+Row = TypeVar("Row")
+
+
+class _Rows(Generic[Row]):
+    """The entries of a table as `make` makes them of a name and an entry. Each changed one is made anew when somebody asks."""
+
+    def __init__(self, table: Table, make: Callable[[str, Mapping[str, Any]], Row]) -> None:
+        self._table, self._make = table, make
+        self._lock = threading.Lock()
+        self._seen = -1
+        self._rows: dict[str, Row] = {}
+        self._copied, self._copy = -1, self._rows
+
+    def now(self) -> dict[str, Row]:
+        """As they are now: another thread may change it, so ask it for single rows or for its length."""
+        if self._table.changes != self._seen:
+            with self._lock:
+                seen, changed = self._table.changes_since(self._seen)
+                if changed is None:
+                    self._rows = {name: self._make(name, entry) for name, entry in self._table.entries().items()}
+                else:
+                    for name, entry in changed.items():
+                        if entry is None:
+                            self._rows.pop(name, None)
+                        else:
+                            self._rows[name] = self._make(name, entry)
+                self._seen = seen
+        return self._rows
+
+    def snapshot(self) -> Mapping[str, Row]:
+        """A copy that nobody changes; as large as the table."""
+        rows = self.now()
+        if self._copied != self._seen:
+            self._copied, self._copy = self._seen, rows.copy()      # the older number first: it is copied once too often
+        return self._copy
+
+
 class Topics:
     """on_change is called with the name of a topic that came, changed or went, in the thread that changed it."""
 
     def __init__(self, store: MessageStore, options: BrokerOptions, on_change: Callable[[str], None]) -> None:
         self._store, self._options, self._on_change = store, options, on_change
         self._table: TopicTable = store.topic_table
-        self._seen = -1
-        self._snapshot: dict[str, Topic] = {}
+        self._rows = _Rows(self._table, _topic)
         self._make_reserved()
         for topic in store.topics():
             self.enter(topic)
 
     def snapshot(self) -> Mapping[str, Topic]:
-        """All topics by name. It never changes; ask again for a newer one."""
-        changes = self._table.changes
-        if changes != self._seen:
-            self._snapshot = {name: _topic(name, entry) for name, entry in self._table.entries().items()}
-            self._seen = changes
-        return self._snapshot
+        """All topics by name. It never changes; ask again for a newer one. Takes the longer the more there are."""
+        return self._rows.snapshot()
+
+    def __len__(self) -> int:
+        return len(self._rows.now())
 
     def get(self, name: str) -> Topic | None:
-        return self.snapshot().get(name)
+        return self._rows.now().get(name)
 
     def find(self, name: str) -> Topic | None:
         """As get; a topic that a put of this process made a moment ago is entered first."""
@@ -120,12 +157,9 @@ class Topics:
         """The topic, made unless it is there; None where there are too many."""
         found = self.get(name)
         if found is None:
-            if len(self.snapshot()) >= TOPICS_MAX:
+            if len(self) >= TOPICS_MAX:
                 return None
-            before = self._table.changes
-            entry = self._table.add(name, readQueueNums=queues, writeQueueNums=queues, perm=perm, topicSysFlag=sys_flag)
-            if self._seen == before and self._table.changes == before + 1:      # else others made some, too
-                self._snapshot, self._seen = {**self._snapshot, name: _topic(name, entry)}, before + 1
+            self._table.add(name, readQueueNums=queues, writeQueueNums=queues, perm=perm, topicSysFlag=sys_flag)
             self._on_change(name)
             found = self.get(name)
         return found
@@ -152,6 +186,16 @@ class Topics:
         """What config/topics.json holds, on the device first, so that its version is the one that other processes meet."""
         self._table.flush()
         return self._table.content()
+
+    def changes_since(self, seen: int) -> tuple[int, Mapping[str, Any] | None]:
+        """As Table.changes_since."""
+        return self._table.changes_since(seen)
+
+    def version(self) -> dict[str, Any]:
+        """Of the table, on the device."""
+        self._table.flush()
+        known = self._table.version()
+        return {"counter": 0} | known | {"timestamp": _number(known, "timestamp", 0)}
 
     def _make_reserved(self) -> None:
         o = self._options
@@ -182,32 +226,30 @@ class Groups:
     def __init__(self, store: MessageStore, options: BrokerOptions, on_change: Callable[[str], None]) -> None:
         self._options, self._on_change = options, on_change
         self._table: GroupTable = store.group_table
-        self._seen = -1
-        self._snapshot: dict[str, Group] = {}
+        self._rows = _Rows(self._table, _group)
 
     def snapshot(self) -> Mapping[str, Group]:
-        changes = self._table.changes
-        if changes != self._seen:
-            self._snapshot = {name: _group(name, entry) for name, entry in self._table.entries().items()}
-            self._seen = changes
-        return self._snapshot
+        return self._rows.snapshot()
+
+    def __len__(self) -> int:
+        return len(self._rows.now())
+
+    def get(self, name: str) -> Group | None:
+        return self._rows.now().get(name)
 
     def find(self, name: str) -> Group | None:
         """The group; made if groups are made on demand (RocketMQ: findSubscriptionGroupConfig)."""
-        found = self.snapshot().get(name)
+        found = self.get(name)
         if found is None and name and self._may_make(name):
-            before = self._table.changes
-            entry = self._table.add(name)
-            if self._seen == before and self._table.changes == before + 1:
-                self._snapshot, self._seen = {**self._snapshot, name: _group(name, entry)}, before + 1
+            self._table.add(name)
             self._on_change(name)
-            found = self.snapshot().get(name)
+            found = self.get(name)
         return found
 
     def _may_make(self, name: str) -> bool:
         wanted = self._options["autoCreateSubscriptionGroup"] or name.startswith("CID_RMQ_SYS_") or name in (
             "TOOLS_CONSUMER", "FILTERSRV_CONSUMER", "SELF_TEST_C_GROUP", "CID_ONS-HTTP-PROXY", "CID_ONSAPI_PULL")
-        return wanted and _LEGAL(name) is not None and len(name) <= NAME_MAX and len(self.snapshot()) < GROUPS_MAX
+        return wanted and _LEGAL(name) is not None and len(name) <= NAME_MAX and len(self) < GROUPS_MAX
 
     def set(self, name: str, **fields: object) -> None:
         self._table.set(name, **fields)

@@ -18,6 +18,10 @@ DEPTH_MAX = 64
 _STRING_OR_KEY = r'"(?:[^"\\]|\\.)*+"?|(?P<open>[{,]\s*+)(?P<key>-?[0-9]++)(?=\s*:)'
 
 
+_quoted = json.encoder.encode_basestring
+_scalar = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
+
+
 def parse_json(text: str) -> Any:
     """The content; keys are str, numbers among them too (see int_keys). Raises ValueError."""
 
@@ -25,7 +29,10 @@ def parse_json(text: str) -> Any:
         return match[0] if match["key"] is None else f'{match["open"]}"{match["key"]}"'
 
     try:
-        return json.loads(re.sub(_STRING_OR_KEY, quote, text))
+        try:
+            return json.loads(text)         # most have no number for a key
+        except ValueError:
+            return json.loads(re.sub(_STRING_OR_KEY, quote, text))
     except RecursionError:
         raise ValueError("nested too deeply") from None
 
@@ -41,14 +48,17 @@ def dump_json(value: object, depth: int = 0) -> str:
     """The text RocketMQ writes. Keys that are int stand without quotes. Raises ValueError for what JSON cannot hold."""
     if depth > DEPTH_MAX:
         raise ValueError("nested too deeply")
-    line, end = "\n" + "\t" * (depth + 1), "\n" + "\t" * depth
+    if isinstance(value, str):
+        return _quoted(value)
     if isinstance(value, dict):
+        line, end = "\n" + "\t" * (depth + 1), "\n" + "\t" * depth
         parts = [f"{key}:{dump_json(item, depth + 1)}" if isinstance(key, int) else
-                 f"{line}{json.dumps(key, ensure_ascii=False)}:{dump_json(item, depth + 1)}" for key, item in value.items()]
+                 f"{line}{_quoted(key)}:{dump_json(item, depth + 1)}" for key, item in value.items()]
         return "{" + ",".join(parts) + (end if parts else "") + "}"
     if isinstance(value, tuple):            # Java's array of primitives
         return "[" + ",".join(dump_json(item, depth + 1) for item in value) + "]"
     if isinstance(value, list):
+        line, end = "\n" + "\t" * (depth + 1), "\n" + "\t" * depth
         parts = [line + dump_json(item, depth + 1) for item in value]
         return "[" + ",".join(parts) + (end if parts else "") + "]"
-    return json.dumps(value, ensure_ascii=False, allow_nan=False)
+    return _scalar(value)

@@ -60,6 +60,7 @@ class Client:
         self.address, self._timeout_s, self._version, self._tls = address, timeout_s, version, tls
         self._host, self._port = split_address(address)
         self._opaque = itertools.count(1)
+        self.connections = 0            # that it has made: another number, and the server may have begun anew
         self._lock = threading.Lock()
         self._socket: socket.socket | None = None
         self._asks = self._spoilt = self._closed = False        # spoilt: the connection ends when nobody asks on it
@@ -101,6 +102,7 @@ class Client:
         if self._socket is not None:
             return self._socket
         made = socket.create_connection((self._host, self._port), timeout=self._timeout_s)
+        self.connections += 1
         secret = None
         if self._tls is not None:
             made = secret = self._tls.wrap_socket(made, do_handshake_on_connect=False)

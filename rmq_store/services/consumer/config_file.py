@@ -3,8 +3,9 @@
 Reading takes X, or where it is missing, empty or damaged X.bak, and says so. Writing is safe at any moment: the .bak and then X
 are each written beside their name, synced and renamed, so that one of the two is always whole. Thread-safety: the caller's.
 """
+import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from rmq_store.base.io.files import ControlFiles
@@ -12,16 +13,29 @@ from rmq_store.config.upstream_json import dump_json, parse_json
 from rmq_store.errors import ConfigFileCorrupted, DiskFull
 from rmq_store.events import Event, emit
 
-__all__ = ["ConfigFile"]
+__all__ = ["ConfigFile", "named_if_full"]
 
 SIZE_MAX = 256 << 20
+
+
+@contextlib.contextmanager
+def named_if_full(path: str) -> Iterator[None]:
+    """A full disk becomes DiskFull, which says what to do."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in DiskFull.codes:
+            raise
+        full = DiskFull(error.errno or 0, "writing", path)
+        full.cure = "make room on that file system and make the call again"
+        raise full from error
 
 
 class ConfigFile:
     """`name` under <root>/config. A store that is read-only passes files=None to no call of `save`."""
 
     def __init__(self, files: ControlFiles, root: str, name: str) -> None:
-        self._files = files
+        self._files = self.files = files
         self.directory = os.path.join(root, "config")
         self.name = name
         self.path = os.path.join(self.directory, name)
@@ -62,14 +76,8 @@ class ConfigFile:
         text = dump_json(content).encode()
         if text == self._text:
             return
-        try:
+        with named_if_full(self.path):
             self._write(text)
-        except OSError as error:
-            if error.errno not in DiskFull.codes:
-                raise
-            full = DiskFull(error.errno or 0, "writing", self.path)
-            full.cure = "make room on that file system and make the call again"
-            raise full from error
 
     def _write(self, text: bytes) -> None:
         if self._files.mkdir(self.directory):

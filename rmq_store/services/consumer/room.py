@@ -1,5 +1,6 @@
 """What an open store knows of its consumers: offsets, groups and topics from config/, each read when it is first asked for, and
 the consumers that are open. Thread-safety: every method."""
+import os
 import re
 import weakref
 from collections.abc import Callable, Iterable, Sequence
@@ -10,7 +11,8 @@ from rmq_store.access.reader._checked import whole
 from rmq_store.base.io._lock import StoreLock
 from rmq_store.base.io.files import ControlFiles
 from rmq_store.base.io.reserve import Reserve
-from rmq_store.errors import StoreNotWriteable, StoreStateError, illegal
+from rmq_store.errors import CorruptionError, StoreNotWriteable, StoreStateError, illegal
+from rmq_store.events import Event, emit
 from rmq_store.filter._program import chosen_filter
 from rmq_store.services.consumer.config_file import ConfigFile
 from rmq_store.services.consumer.consumer import Consumer
@@ -169,6 +171,8 @@ class Consuming:
                 self.reserve.give()
         except OSError as error:
             failed.append(error)
+        if write and not self._readonly:
+            self._load_changed()
         for table in self._tables():
             try:
                 table.end(write)
@@ -176,6 +180,15 @@ class Consuming:
                 failed.append(error)
         if failed:
             raise failed[0]
+
+    def _load_changed(self) -> None:
+        """Tables that nobody used, and whose changes a killed process left in a log: their files get them."""
+        try:
+            for name in ("topics", "subscriptionGroup"):
+                if os.path.exists(os.path.join(self._root, "config", name + ".changes")):
+                    _ = self.topics if name == "topics" else self.groups
+        except CorruptionError as error:        # as it was; whoever uses the table is told
+            emit(Event.TASK_FAILED, task="reading a table under config/", path=self._root, error=str(error))
 
     def _tables(self) -> list[ConsumerOffsets | GroupTable | TopicTable | ConsumerFilters]:
         found = (self._offsets, self._groups, self._topics, self._filters)

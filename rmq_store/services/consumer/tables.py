@@ -11,12 +11,12 @@ from typing import Any, Literal
 
 from rmq_store.base.io._lock import StoreLock
 from rmq_store.base.io.files import ControlFiles
-from rmq_store.errors import ArgumentIllegal, CorruptionError, StoreClosed, StoreNotWriteable, illegal
+from rmq_store.errors import ArgumentIllegal, CorruptionError, illegal
 from rmq_store.events import Event, emit
 from rmq_store.services.consumer.config_file import ConfigFile
-from rmq_store.services.consumer.entries import check_fields, check_key, check_name
+from rmq_store.services.consumer.entries import check_key
 from rmq_store.services.consumer.light_offsets import LMQ_PREFIX
-from rmq_store.services.consumer.offsets import next_version
+from rmq_store.services.consumer.table import Table
 
 __all__ = ["CLEANUP_POLICIES", "OWN_TOPICS", "PERM_READ", "PERM_WRITE", "QUEUE_TYPES", "GroupTable", "TopicTable",
            "batch_topics", "cleanup_policy", "queue_type"]
@@ -67,214 +67,7 @@ def batch_topics(files: ControlFiles, root: str) -> frozenset[str] | None:
         return None
 
 
-class _Table:
-    """Named entries under one key of one file; the other keys are kept as they are."""
-
-    key = ""
-    what = ""
-    name_field = ""
-    defaults: Mapping[str, object] = MappingProxyType({})
-    defaults_5x: Mapping[str, object] = MappingProxyType({})
-
-    def __init__(self, file: ConfigFile, *, compat: str, readonly: bool) -> None:
-        self._file = file
-        self._readonly = readonly
-        self._lock = StoreLock(file.path, file.name)
-        self._defaults = dict(self.defaults) | (dict(self.defaults_5x) if compat == "5.x" else {})
-        self._state = compat == "5.x"
-        self._entries: dict[str, dict[str, Any]] = {}
-        self._more: dict[str, Any] = {}
-        self._dirty = self._ended = False
-        self.listeners: list[Callable[[], None]] = []       # called after a change, in its thread, before the change returns
-        self.changes = 0            # how often an entry came, changed or went: whoever keeps a copy asks for it first
-        found = file.load(self._take)
-        if found is not None:
-            self._entries, self._more = found
-
-    def _take(self, content: Any) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
-        entries = {}
-        for name, entry in content.get(self.key, {}).items():
-            if not isinstance(entry, dict):
-                raise ValueError(f"{name} is {entry!r}, not an entry")
-            entries[name] = entry
-        return entries, {name: value for name, value in content.items() if name != self.key}
-
-    def names(self) -> list[str]:
-        """Sorted: list of str."""
-        with self._lock:
-            return sorted(self._entries)
-
-    def get(self, name: str) -> dict[str, Any] | None:
-        """A copy of an entry, None where there is none."""
-        with self._lock:
-            entry = self._entries.get(name)
-            return None if entry is None else dict(entry)
-
-    def set(self, name: str, **fields: object) -> dict[str, Any]:
-        """Makes or changes an entry; fields by RocketMQ's names. Returns it. Raises StoreNotWriteable, ArgumentIllegal."""
-        self._check(name, fields)
-        return self._set(name, fields)
-
-    def _set(self, name: str, fields: Mapping[str, object]) -> dict[str, Any]:
-        entry, changed = self._change(name, fields)
-        if changed:
-            self._announce()
-        return entry
-
-    def _change(self, name: str, fields: Mapping[str, object]) -> tuple[dict[str, Any], bool]:
-        with self._lock:
-            before = self._entries.get(name)
-            entry = (self._defaults | {self.name_field: name} if before is None else dict(before)) | dict(fields)
-            if entry != before:
-                self._entries[name] = entry
-                self._dirty = True
-                self.changes += 1
-        return dict(entry), entry != before
-
-    def _check(self, name: str, fields: Mapping[str, object], named: bool = True) -> None:
-        if self._readonly:
-            raise StoreNotWriteable(self._file.path)
-        check_key(self.what, name)
-        if named and name not in self._entries:
-            check_name(self.what, name)
-        for unknown in (f for f in fields if f not in self._defaults):
-            raise illegal(unknown, fields[unknown], "a store of compat 4.9 has no attributes: open it with compat='5.x'"
-                          if unknown in self.defaults_5x else f"a {self.what} has {', '.join(sorted(self._defaults))}")
-        check_fields(fields, self._defaults, self.name_field, name)
-
-    def write_entries(self, entries: Mapping[str, Mapping[str, object]]) -> None:
-        """Makes or changes entries and writes them at once: durable when it returns. Raises OSError, StoreClosed: then none has
-        changed, and nothing of them is left for a later write."""
-        self._write_now(entries)
-        self._announce()
-
-    def _write_now(self, entries: Mapping[str, Mapping[str, object]], gone: str | None = None) -> None:
-        """write_entries without a word to listeners. gone: an entry that goes."""
-        with self._lock:
-            before, dirty, more = dict(self._entries), self._dirty, dict(self._more)
-            for name, fields in entries.items():
-                known = before.get(name)
-                whole = self._defaults | {self.name_field: name} if known is None else dict(known)
-                self._entries[name] = whole | dict(fields)
-            if gone is not None:
-                self._entries.pop(gone, None)
-            self._dirty = True
-            try:
-                if self._ended:
-                    raise StoreClosed(self._file.path)
-                self._write()
-            except BaseException:
-                self._entries, self._dirty, self._more = before, dirty, more
-                raise
-            self.changes += 1
-
-    def version(self) -> dict[str, Any]:
-        """The dataVersion of the file as it was last written or taken over: dict, empty for none."""
-        with self._lock:
-            known = self._more.get("dataVersion")
-            return dict(known) if isinstance(known, dict) else {}
-
-    def replace(self, content: Mapping[str, Any]) -> bool:
-        """Makes the table what that of a master is: its entries, and its version. False where the version is the same, and
-        nothing changes. Durable when it returns. Raises ValueError for content of another shape, OSError, StoreClosed.
-        RocketMQ: SlaveSynchronize."""
-        entries, more = self._take(content)
-        version = more.get("dataVersion")
-        if not isinstance(version, dict):
-            raise ValueError(f"the answer has no dataVersion beside {self.key}")
-        with self._lock:
-            if version == self._more.get("dataVersion") and not self._dirty:
-                return False
-        self._take_over(entries, version)
-        self._announce()
-        return True
-
-    def _take_over(self, entries: dict[str, dict[str, Any]], version: dict[str, Any]) -> None:
-        with self._lock:
-            before = self._entries, self._more, self._dirty
-            self._entries, self._more, self._dirty = entries, {**self._more, "dataVersion": version}, False
-            try:
-                if self._ended:
-                    raise StoreClosed(self._file.path)
-                self._save()
-            except BaseException:
-                self._entries, self._more, self._dirty = before
-                raise
-            self.changes += 1
-
-    def add(self, name: str, **fields: object) -> dict[str, Any]:
-        """Makes an entry unless there is one; returns the one that holds. A group or topic that is in use keeps its name,
-        whatever a broker says of it. Raises StoreNotWriteable, ArgumentIllegal."""
-        check_key(self.what, name)
-        found = self.get(name)
-        if found is None:
-            self._check(name, fields, named=False)
-        return found or self._set(name, fields)
-
-    def remove(self, name: str) -> bool:
-        """Forgets an entry; False where there is none."""
-        if self._readonly:
-            raise StoreNotWriteable(self._file.path)
-        found = self._forget(name)
-        if found:
-            self._announce()
-        return found
-
-    def _forget(self, name: str) -> bool:
-        with self._lock:
-            found = self._entries.pop(name, None) is not None
-            self._dirty = self._dirty or found
-            self.changes += found
-        return found
-
-    def _announce(self) -> None:
-        self._tell()
-        for listener in self.listeners:
-            listener()
-
-    def _tell(self) -> None:
-        """Entries changed; without the lock."""
-
-    def entries(self) -> dict[str, dict[str, Any]]:
-        """Copies of all entries by name."""
-        with self._lock:
-            return {name: dict(entry) for name, entry in self._entries.items()}
-
-    def content(self) -> dict[str, Any]:
-        """A copy of what the file holds after the next flush, but for the version, which that flush makes."""
-        with self._lock:
-            return {"dataVersion": {"counter": 0, "timestamp": 0}} | self._more | {
-                self.key: {name: dict(entry) for name, entry in self._entries.items()}}
-
-    def flush(self) -> None:
-        """Writes what changed; durable when it returns. Raises OSError, StoreClosed."""
-        with self._lock:
-            if self._dirty and self._ended:
-                raise StoreClosed(self._file.path)
-            self._write()
-
-    def end(self, write: bool) -> None:
-        """The store closes: the last write, if any; the directory may be another process's from then on."""
-        with self._lock:
-            try:
-                if write:
-                    self._write()
-            finally:
-                self._ended = True
-
-    def _write(self) -> None:
-        if not self._dirty:
-            return
-        self._more["dataVersion"] = next_version(self._more.get("dataVersion"), state=self._state)
-        self._save()
-        self._dirty = False
-
-    def _save(self) -> None:
-        content = self._more | {self.key: {name: dict(sorted(entry.items())) for name, entry in self._entries.items()}}
-        self._file.save(dict(sorted(content.items())))
-
-
-class TopicTable(_Table):
+class TopicTable(Table):
     """config/topics.json: queues and permissions of topics (RocketMQ: TopicConfig)."""
 
     key = "topicConfigTable"
@@ -296,10 +89,26 @@ class TopicTable(_Table):
         self._batches = batches
         self._types = StoreLock(file.path, "types of topics")      # held from the first to the last step; before _lock
         super().__init__(file, compat=compat, readonly=readonly)
+        self._compacted = self._all_compacted()
+        self._told: frozenset[str] | None = None
+
+    def _note(self, name: str) -> None:
+        super()._note(name)
+        if self._compacts(name) != (name in self._compacted):
+            self._compacted ^= {name}
+            self._whole = True          # readers beside this process look at the file
 
     def _tell(self) -> None:
-        if self._policies is not None:
-            self._policies(self.compacted())
+        compacted = self._compacted
+        if self._policies is not None and compacted is not self._told:
+            self._policies(compacted)
+            self._told = compacted
+
+    def _compacts(self, name: str) -> bool:
+        return cleanup_policy(self._entries.get(name)) == "COMPACTION" and not plain_reason(name)
+
+    def _all_compacted(self) -> frozenset[str]:
+        return frozenset(filter(self._compacts, self._entries))
 
     def set_cleanup_policy(self, name: str, policy: Literal["COMPACTION", "DELETE"]) -> dict[str, Any]:
         """Makes the cleanup policy of a topic "COMPACTION" or "DELETE"; makes the entry where there is none. Returns the entry.
@@ -440,6 +249,7 @@ class TopicTable(_Table):
                         found[name] = self._other_type(name, entry)
                         emit(Event.TOPIC_KEPT, file=self._file.path, topic=name, reason=str(error))
                 super()._take_over(found, version)
+                self._compacted = self._all_compacted()
             except BaseException:
                 self._tell_types(taken, "drop")
                 self._tell_types(closed, "open")
@@ -473,12 +283,10 @@ class TopicTable(_Table):
     def compacted(self) -> frozenset[str]:
         """The topics whose cleanup policy is COMPACTION: frozenset of str. Without light queues and topics of the store itself,
         whatever a broker has written into the file."""
-        with self._lock:
-            return frozenset(name for name, entry in self._entries.items()
-                             if cleanup_policy(entry) == "COMPACTION" and not plain_reason(name))
+        return self._compacted
 
 
-class GroupTable(_Table):
+class GroupTable(Table):
     """config/subscriptionGroup.json: what a group may do and how often it tries (RocketMQ: SubscriptionGroupConfig)."""
 
     key = "subscriptionGroupTable"
