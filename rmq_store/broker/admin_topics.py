@@ -194,23 +194,22 @@ class AdminTopics:
         return request.answer(body=self._by_queue(rows, consumeTps=tps))
 
     def _reset(self, request: Request) -> Frame:
-        """Sets the offsets of a group that is connected, and tells its members to begin there."""
+        """Sets the offsets of a group, and tells its members to begin there. Where some queues have no offset, or nobody is
+        connected, 4.9 refuses, and 5.x resets every queue (resetOffsetInner)."""
         core, store = self._core, self._core.store
         name, group, time_ms = request.text("topic"), request.text("group"), request.long("timestamp")
         topic, force = core.topics.get(name), request.flag("isForce")
         if topic is None:
             raise Refused(Code.SYSTEM_ERROR, f"[reset-offset] reset offset failed, no topic in this broker. topic={name:.255}")
-        rows = []
-        for queue in range(topic.write):
-            before, high = store.offsets.query(group, name, queue), store.max_offset(name, queue)
-            if before < 0:
-                raise Refused(Code.SYSTEM_ERROR, f"THe consumer group <{group:.255}> not exist")
-            found = high if time_ms < 0 else store.offset_by_time(name, queue, time_ms) if high > 0 else 0
-            rows.append((name, queue, max(found, 0) if force or found < before else before))
+        before = {queue: store.offsets.query(group, name, queue) for queue in range(topic.write)}
         members = core.clients.consumers(group)
-        if not members:
+        known = members or core.groups.get(group) is not None or any(offset >= 0 for offset in before.values())
+        if not known or (not core.modern and any(offset < 0 for offset in before.values())):
+            raise Refused(Code.SYSTEM_ERROR, f"THe consumer group <{group:.255}> not exist")
+        if not members and not core.modern:
             raise Refused(Code.CONSUMER_NOT_ONLINE, f"Consumer not online, so can not reset offset, Group: {group:.255} "
                           f"Topic: {name} Timestamp: {time_ms}")
+        rows = [(name, queue, self._reset_to(name, queue, time_ms, offset, force)) for queue, offset in before.items()]
         for _, queue, offset in rows:
             store.offsets.commit(group, name, queue, offset)
         body = self._by_queue(rows)
@@ -218,6 +217,13 @@ class AdminTopics:
             core.push(member.connection, RESET_CONSUMER_CLIENT_OFFSET,
                       {"topic": name, "group": group, "timestamp": str(time_ms)}, body)
         return request.answer(body=body)
+
+    def _reset_to(self, topic: str, queue: int, time_ms: int, before: int, force: bool) -> int:
+        """before: the offset of the group, -1 for none."""
+        store = self._core.store
+        high = store.max_offset(topic, queue)
+        found = high if time_ms < 0 else store.offset_by_time(topic, queue, time_ms) if high > 0 else 0
+        return max(found, 0) if force or before < 0 or found < before else before
 
 
 def _changed_attributes(before: dict[str, str], text: str) -> dict[str, str]:

@@ -2,14 +2,23 @@
 from rmq_store.broker.codes import Code
 from rmq_store.broker.core import Core, Processor
 from rmq_store.broker.request import Refused, Request
+from rmq_store.errors import CorruptionError
 from rmq_store.remoting.frame import Frame
 
 __all__ = ["Offsets"]
 
 
+OFFSETS_MAX = 1_000_000         # that clients can make: about 220 bytes each
+
+
 class Offsets:
     def __init__(self, core: Core) -> None:
+        """Whatever commits, as a pull does, too, keeps to OFFSETS_MAX."""
         self._core = core
+        try:
+            core.store.offsets.most = OFFSETS_MAX
+        except CorruptionError:         # which each request for an offset is told
+            pass
 
     def processors(self) -> dict[int, Processor]:
         """Those that look into memory."""

@@ -64,7 +64,10 @@ class Pulling:
                                   self._ext(pull, 0))
         result = self._get(pull, pull.offset)
         if bits & COMMIT_OFFSET and (offset := request.long("commitOffset", 0)) >= 0 and (core.modern or not core.is_slave):
-            core.store.offsets.commit(pull.group, pull.topic, pull.queue_id, offset)
+            try:
+                core.store.offsets.commit(pull.group, pull.topic, pull.queue_id, offset)
+            except ValueError as error:         # too many offsets: nobody waits for an answer to the commit
+                core.gathered.say(logging.WARNING, "offset of a pull", "an offset that a pull brought is not kept: %s", error)
         answer = self._answer(pull, result, pull.offset)
         if answer.code == Code.PULL_NOT_FOUND and bits & SUSPEND:
             return self._hold(pull, bits, answer)

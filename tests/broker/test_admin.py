@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from rmq_store import errors
+from rmq_store import Broker, errors
+from rmq_store.broker import offsets
 from rmq_store.broker.request import json_body
 from tests.broker.peer import Peer
 
@@ -102,7 +103,6 @@ def test_offsets_are_reset_at_the_members(broker, peer):
     peer.beat(consumers={"G": {"T": "*"}})
     broker.store.wait_dispatched(10)
     peer.push()
-    assert peer.ask(222, topic="T", group="G", timestamp=0, isForce=True).code == 1      # nothing is committed
     for queue in range(4):
         peer.ask(15, consumerGroup="G", topic="T", queueId=queue, commitOffset=3 if queue == 0 else 0)
     answer = peer.ask(222, topic="T", group="G", timestamp=0, isForce=True)
@@ -110,8 +110,45 @@ def test_offsets_are_reset_at_the_members(broker, peer):
     pushed = peer.push()
     assert (pushed.code, pushed.ext["topic"], pushed.body) == (220, "T", answer.body)
     assert broker.store.offsets.query("G", "T", 0) == 0
-    peer.ask(35, clientID="c", consumerGroup="G", producerGroup="")
-    assert peer.ask(222, topic="T", group="G", timestamp=0, isForce=True).code == 206
+    assert peer.ask(222, topic="T", group="Nobody", timestamp=0, isForce=True).code == 1
+
+
+@pytest.mark.parametrize("compat", ["5.x", "4.9"])
+@pytest.mark.parametrize("queues", [(0,), (2,), (0, 3), ()])
+def test_offsets_of_a_group_that_is_not_connected(tmp_path, compat, queues):
+    """A group has committed some queues. 5.3.3 resets them all, 4.9 refuses: so do the two faces."""
+    with Broker.open(tmp_path / "s", profile="test", compat=compat) as broker, Peer(broker.address) as peer:
+        for queue in range(4):
+            for _ in range(3):
+                assert peer.put("T", queue=queue).code == 0
+        broker.store.wait_dispatched(10)
+        assert peer.ask(222, topic="T", group="G", timestamp=-1, isForce=True).code == 1          # it does not exist
+        assert peer.ask(200, {"groupName": "G"}).code == 0
+        for queue in queues:
+            assert peer.ask(15, consumerGroup="G", topic="T", queueId=queue, commitOffset=1).code == 0
+        answer = peer.ask(222, topic="T", group="G", timestamp=-1, isForce=True)
+        if compat == "4.9":
+            assert answer.code == 1
+            return
+        assert table(answer) == {("T", queue): 3 for queue in range(4)}
+        assert [broker.store.offsets.query("G", "T", queue) for queue in range(4)] == [3] * 4
+        assert table(peer.ask(222, topic="T", group="G", timestamp=0, isForce=True)) == {("T", queue): 0 for queue in range(4)}
+        assert [broker.store.offsets.query("G", "T", queue) for queue in range(4)] == [0] * 4
+
+
+def test_offsets_that_clients_make_are_bounded(tmp_path, monkeypatch):
+    monkeypatch.setattr(offsets, "OFFSETS_MAX", 10)
+    with Broker.open(tmp_path / "s", profile="test") as broker, Peer(broker.address) as peer:
+        assert peer.ask(17, topic="T", readQueueNums=100, writeQueueNums=100, perm=6).code == 0
+        fields = {"consumerGroup": "G", "topic": "T"}
+        assert [peer.ask(15, **fields, queueId=queue, commitOffset=0).code for queue in range(12)] == [0] * 10 + [1, 1]
+        answer = peer.ask(15, **fields, queueId=10, commitOffset=0)
+        assert "the limit is 10 offsets" in answer.remark and "delete groups" in answer.remark
+        assert peer.ask(15, **fields, queueId=3, commitOffset=1).code == 0         # it is there
+        for _ in range(2):      # a pull is answered, and its offset is not kept
+            assert peer.pull("G", queue=11, bits=1 | 4, commitOffset=5, subscription="*").code == 19
+        assert peer.ask(15, **fields, queueId=100, commitOffset=0).code == 1       # the topic has no such queue
+        assert sum(map(len, broker.store.offsets.table().values())) == 10
 
 
 def test_what_a_slave_copies(broker, peer):

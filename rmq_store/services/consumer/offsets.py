@@ -37,6 +37,8 @@ class ConsumerOffsets:
         self._write_lock = StoreLock(file.path, "writing " + file.name)     # taken first; commits do not wait for the device
         self.rows = OffsetRows()                # what native threads see
         self._cells: dict[tuple[str, str], dict[int, OffsetCell]] = {}
+        self.most: int | None = None            # of a broker: offsets that commits may make; None for any number
+        self._count = 0                         # cells
         self._more: dict[str, Any] = {}         # what else the file holds: kept as it is
         self._versioned = compat == "5.x"
         self._dirty = self._ended = False
@@ -59,6 +61,7 @@ class ConsumerOffsets:
         found = queues.get(queue_id)
         if found is None:
             topic, group = key
+            self._count += 1
             found = queues[queue_id] = self.rows.cell(group, topic, queue_id)
         return found
 
@@ -76,7 +79,8 @@ class ConsumerOffsets:
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """Sets the next offset of `group` to queue offset `offset`. A lower offset is allowed; the group then consumes again.
 
-        Raises ValueError for names and numbers that the file cannot hold, StoreNotWriteable on a read-only store.
+        Raises ValueError for names and numbers that the file cannot hold, and for one offset more than `most`;
+        StoreNotWriteable on a read-only store.
         """
         if self._readonly:
             raise StoreNotWriteable(self._file.path)
@@ -86,6 +90,10 @@ class ConsumerOffsets:
             if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number <= high:
                 raise ValueError(f"{what} is {number!r}: give a number from 0 to {high}")
         with self._lock:
+            if (self.most is not None and self._count >= self.most
+                    and queue_id not in self._cells.get((topic, group), {})):
+                raise ValueError(f"the offset of group {group:.255} in queue {queue_id} of {topic:.255} is not kept: the limit "
+                                 f"is {self.most} offsets; delete groups that nobody uses")
             if self._cell((topic, group), queue_id).set(offset):
                 self._dirty = True
 
@@ -144,7 +152,9 @@ class ConsumerOffsets:
         """How many queues had an offset. A cell that native threads know stays, without one."""
         cells = self._cells.pop(key)
         count = sum(cell.take() for cell in cells.values())
-        if kept := {queue_id: cell for queue_id, cell in cells.items() if cell.shared}:
+        kept = {queue_id: cell for queue_id, cell in cells.items() if cell.shared}
+        self._count -= len(cells) - len(kept)
+        if kept:
             self._cells[key] = kept
         return count
 
