@@ -10,6 +10,6 @@ cdef enum:
 
 # 0 delivered, now or before a crash, or skipped and counted; NO_ROOM; -errno: try again. entered: when the timer log got it.
 cdef int timer_deliver(Wheel *t, const RecordView *v, int64_t entered, bint rolled) noexcept nogil
-# Whether this entry, which is read a second time, is in the queue once more, as it was rolled. known: it has a unit, so that
-# the copy is still to be asked for.
+# Whether this entry is in the queue once more, as it was rolled, or was delivered. known: it has a unit, so that the copy is
+# still to be asked for.
 cdef bint timer_rolled(Wheel *t, const RecordView *v, bint known) noexcept nogil

@@ -8,7 +8,7 @@ from rmq_store.codec._record cimport RecordArgs, RecordView
 from rmq_store.services.delivery._deliverer cimport (DELIVER_SKIPPED, deliver_append, deliver_content, deliver_fits,
                                                      deliver_number, deliver_place, deliver_skip, deliver_without)
 from rmq_store.services.timer._once cimport once_claim
-from rmq_store.services.timer._timerlog cimport Wheel
+from rmq_store.services.timer._timerlog cimport Wheel, wheel_clock
 
 cdef enum:
     ROLLED_SIZE_MAX = 9         # digits
@@ -72,23 +72,33 @@ cdef int _copy(Wheel *t, const RecordView *v, RecordArgs *a, int64_t entered, bi
     return 0 if deliver_fits(&t.d, a) else DELIVER_SKIPPED
 
 
+cdef bint _claimed(Wheel *t, const RecordView *v) noexcept nogil:
+    # Whether the log has what became of it. That may have been delivered where it would be rolled now, or the other way round:
+    # clock, wheel and units are not what they were. The time is as long as that of the copy: a longer one may not fit.
+    cdef RecordArgs a
+    if t.once.left > 0 and _copy(t, v, &a, wheel_clock(t), False) == 0 and once_claim(&t.once, &a):
+        return True
+    return t.once.left > 0 and _copy(t, v, &a, wheel_clock(t), True) == 0 and once_claim(&t.once, &a)
+
+
 cdef int timer_deliver(Wheel *t, const RecordView *v, int64_t entered, bint rolled) noexcept nogil:
     cdef RecordArgs a
-    cdef int rc = _copy(t, v, &a, entered, rolled)
+    cdef int rc
+    if _claimed(t, v):
+        return 0
+    rc = _copy(t, v, &a, entered, rolled)
     if rc == NO_ROOM:
         return rc
     if rc == DELIVER_SKIPPED:
         deliver_skip(&t.d, v.physical_offset)
         return 0
-    return 0 if once_claim(&t.once, &a) else deliver_append(&t.d, &a)
+    return deliver_append(&t.d, &a)
 
 
 cdef bint timer_rolled(Wheel *t, const RecordView *v, bint known) noexcept nogil:
     cdef RecordArgs a
-    if t.rolled.left == 0 and (known or t.once.left == 0) or _copy(t, v, &a, 0, True) != 0:
-        return False
-    if once_claim(&t.rolled, &a):
+    if t.rolled.left > 0 and _copy(t, v, &a, wheel_clock(t), True) == 0 and once_claim(&t.rolled, &a):
         if not known:
             once_claim(&t.once, &a)     # where it counts as not delivered, this was its delivery
         return True
-    return not known and once_claim(&t.once, &a)        # its unit was lost, and what it became is in the log
+    return not known and _claimed(t, v)

@@ -145,7 +145,7 @@ cdef int _turn(Wheel *t) noexcept nogil:
 cdef void _look(Wheel *t) noexcept nogil:
     # At the clock first: a recall that is stored from then on is told that it may be too late.
     t.turn_ms = wheel_clock(t) // t.precision * t.precision
-    rmq_publish(&t.closing_ms, t.turn_ms if t.turn_ms > t.read_ms else t.read_ms)
+    rmq_publish(&t.closing_ms, max(t.turn_ms, t.read_ms, t.once.until_ms))     # the log may have copies that nobody counts
     rmq_fence()
     t.seen_to = rmq_load(&t.d.log.wrote)
 
@@ -180,6 +180,9 @@ cdef void *_run(void *arg) noexcept nogil:
         rc = _round(t)
         if rmq_load32(&t.d.stop) != 0:
             break
+        if rc == 0 and not looks:           # the clock went on
+            looks = True
+            continue
         looks = t.complete or rc == 0       # else dispatch has to come to that end, however far the log grows meanwhile
         pause = 1 if looks else min(2 * pause, DELIVER_RETRY_MS)
         _count(t)
@@ -245,7 +248,7 @@ cdef class TimerWheel(DeliveryThread):
         t.first_ms = known_ms
         # Where nobody knows how far delivery was, all units wait, and the wheel has room for the newest.
         t.base_ms = max((known_ms if known_ms > 0 else now - WHEEL_SLOTS // 2 * t.precision) // t.precision, 1) * t.precision
-        t.read_ms = t.closing_ms = t.base_ms
+        t.read_ms = t.base_ms
         t.loaded_end = INT64_MAX
         with nogil:
             rc = timerlog_scan(t, known_ms, known_end, &last)
@@ -256,6 +259,7 @@ cdef class TimerWheel(DeliveryThread):
         with nogil:
             rc = once_learn(&t.once, t.d.log, mark, t.learn_max)
         self._check(rc)
+        t.closing_ms = max(t.read_ms, t.once.until_ms)
         self.unread = t.once.until - mark if rc == 1 else 0
         t.counted.read_ms, t.counted.offset, t.counted.again = t.first_ms, t.offset, t.again_to > 0
         t.counted.mark = min(mark, t.once.until) if mark >= 0 and rc == 0 else t.once.until
