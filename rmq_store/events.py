@@ -35,6 +35,13 @@ class Event(Enum):
     CLOSED_AT_EXIT = "store", _WARNING, "closed %(path)s at interpreter exit: close() was not called"
     CLOSED_BY_SIGNAL = "store", _INFO, "closing %(path)s because of signal %(signal)s"
     OPTION_NO_EFFECT = "config", _WARNING, "options of %(source)s have no effect here: %(options)s"
+    RECORDED_UNKNOWN = "config", _WARNING, (
+        "%(path)s cannot be used: %(what)s; this open reads the store as its other files tell, and an open for writing is "
+        "refused")
+    LIGHT_QUEUES_OFF = "config", _WARNING, (
+        "the light queues of %(path)s are off from log offset %(offset)d on, because %(source)s says so: messages that are put "
+        "now get no entries in light queues; the entries that are there stay, and later opens leave the light queues off until "
+        "one gives enable_lmq and enable_multi_dispatch")
     SIZES_CUT = "config", _INFO, (
         "%(path)s: the machine has too little memory or disk for the default sizes, so the store uses "
         "smaller ones: %(options)s")

@@ -12,6 +12,7 @@ from typing import Any
 from rmq_store.config import sources, values
 from rmq_store.config.broker import BROKER_ONLY, NEVER_READ, is_broker_only
 from rmq_store.config.options import BY_NAME, BY_UPSTREAM, INT_MAX, OPTIONS, Option
+from rmq_store.config.recorded import read_recorded
 from rmq_store.config.sources import ENVIRONMENT, Source
 from rmq_store.config.upstream import NO_EFFECT, NOT_SUPPORTED
 from rmq_store.errors import ConfigError
@@ -88,16 +89,23 @@ def resolve(profile: object = None, keywords: Mapping[str, object] | None = None
 
     profile: a name or a path (sources.profile); None: RMQ_STORE_PROFILE, or the one that the configuration file names. config:
     a file, TOML or broker.conf; None: RMQ_STORE_CONFIG. environment: variables, None for none. keywords: our names and
-    RocketMQ's, with values as objects or as text. path: the root, to compare with RocketMQ's storePathRootDir.
-    Raises ConfigError.
+    RocketMQ's, with values as objects or as text. path: the root, whose last writer's options hold where nobody gives others
+    (recorded.py), and to compare with RocketMQ's storePathRootDir. Raises ConfigError, OSError.
     """
     layers = _sources(profile, keywords or {}, config, environment or {})
+    if path is not None:
+        recorded = read_recorded(os.fsdecode(path))     # type: ignore[arg-type]
+        with_profile = layers[0].origin.startswith("profile ")
+        layers.insert(int(with_profile), Source("files", recorded.sizes))
+        layers.insert(0, Source("files", recorded.others))
     result: dict[str, Any] = {o.name: o.convert(o.default) for o in OPTIONS}
     origins = dict.fromkeys(result, "default")
     for source in layers:
         for name, (key, value) in _named(source, path).items():
             result[name] = value
             origins[name] = _origin(source, name, key)
+    if origins["commitlog_paths_readonly"] == "files" and origins["commitlog_path"] not in ("files", "default"):
+        result["commitlog_paths_readonly"], origins["commitlog_paths_readonly"] = (), "default"     # of other directories
     _derive(result, origins)
     _check_together(result)
     _say_what_rests(result, origins)

@@ -29,6 +29,7 @@ from rmq_store.log.recovery.directories import (
 )
 from rmq_store.log.recovery.places import Places
 from rmq_store.log.recovery.queue_times import Stamp, keep_times, restore_times
+from rmq_store.log.recovery.recording import look_at_recorded, record
 from rmq_store.log.recovery.recover import OFFSET_MAX, Outcome, Rules, find_end, load_names, make_end
 from rmq_store.log.recovery.salvage import keep_directories
 from rmq_store.log.recovery.versions import code_text, other_version, refusal
@@ -144,6 +145,7 @@ def _load_and_recover(store: StoreServes, files: ControlFiles, places: Places, o
     readonly = options.readonly
     lives = places.lives()
     clean = lives[0] is None
+    before = look_at_recorded(places.root, options, not clean)
     if readonly and not clean and lockfile.in_use(places.root):
         store.in_use, store.writer_pid = True, lockfile.holder(os.path.join(places.root, "lock"))
     if not readonly:
@@ -177,6 +179,8 @@ def _load_and_recover(store: StoreServes, files: ControlFiles, places: Places, o
         _settle_names(files, places)
     _building.make_dispatcher(store, options.delay_levels, (False, False) if readonly else places.with_log())
     found = _find(store, places, options, table, emptied, clean, times, max(removed.values(), default=-1))
+    if not readonly:
+        record(files, places.root, options, before, found.outcome.end)      # before anything is made by these options
     if not readonly and options.enable_calc_filter_bit_map and options.consumequeue_ext_enabled:
         store._filters = open_filters(files, places.root, options, filter_setter(store))   # before anything is dispatched
     _settle(store, files, places, found)

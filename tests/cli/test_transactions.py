@@ -47,12 +47,11 @@ def test_deciding_by_hand(pending, rmqstore, json_lines):
 
 def test_a_commit_that_would_leave_out_light_queues_is_refused(tmp_path, rmqstore):
     root = tmp_path / "light"
-    on = ["-o", "enable_lmq=true", "-o", "enable_multi_dispatch=true"]
     with MessageStore.open(root, profile="dev", enable_lmq=True, enable_multi_dispatch=True) as store:
         name = store.prepare("T", b"1", group="P", properties={"INNER_MULTI_DISPATCH": "%LMQ%a"}).id
-    code, _, err = rmqstore("transactions", root, "--commit", name)
+    code, _, err = rmqstore("transactions", root, "--commit", name, "-o", "enable_lmq=false")
     assert code != 0 and "-o enable_lmq=true" in err
-    code, out, _ = rmqstore("transactions", root, "--commit", name, *on)
+    code, out, _ = rmqstore("transactions", root, "--commit", name, "-o", "enable_lmq=true")
     assert code == 0 and "committed" in out
     with MessageStore.open(root, readonly=True) as store:
         assert [bytes(m.body) for m in store.get("%LMQ%a", 0, 0)] == [b"1"]

@@ -11,12 +11,19 @@ from rmq_store import MessageStore, errors
 from rmq_store.base.io._io import ProbeIo
 from rmq_store.cli.main import main
 from rmq_store.codec._layout import CHECKPOINT_AT_FLUSHED
+from rmq_store.config import recorded
 from rmq_store.services.integrity.repair import repair
 from rmq_store.status import GetStatus
 from tests.dirs.conftest import SEGMENT, SIZES, content, numbers
 from tests.soon import until
 
 CURE = "name all of them in commitlog_path; .*mount it; .*commitlog_loss_accepted=True"
+
+
+@pytest.fixture(autouse=True)
+def unrecorded(monkeypatch):
+    """The stores of this file are as those of RocketMQ and of older releases: they do not record where their log is."""
+    monkeypatch.setattr(recorded, "DIRECTORIES", ())
 
 
 @pytest.fixture(params=["closed", "crashed"])

@@ -33,6 +33,9 @@ def test_a_store_whose_log_is_elsewhere_is_read_without_a_write(tmp_path):
     assert sorted(tmp_path.rglob("*")) == names
     with pytest.raises(FileNotFoundError, match=r"commitlog_path does not exist.*elsewhere"):
         MessageStore.open(tmp_path / "root", readonly=True, commitlog_path=tmp_path / "elsewhere")
+    with MessageStore.open(tmp_path / "root", readonly=True) as s:      # the writer has recorded where it is
+        assert len(s.get("T", 0, 0)) == 2
+    assert sorted(tmp_path.rglob("*")) == names
+    (tmp_path / "root" / "config" / "storeOptions.json").unlink()
     with pytest.raises(FileNotFoundError, match="without its commitlog directory: if the log lies elsewhere"):
         MessageStore.open(tmp_path / "root", readonly=True)
-    assert sorted(tmp_path.rglob("*")) == names

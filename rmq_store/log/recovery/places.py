@@ -13,18 +13,20 @@ from rmq_store.base.machine.sizing import cut_index, fit
 from rmq_store.codec._layout import UNIT_AT_TAGS_CODE, UNIT_SIZE
 from rmq_store.codec.layout import EXT_ADDRESS_MAX, get64
 from rmq_store.config.load import Options
+from rmq_store.config.recorded import LIGHT
 from rmq_store.config.values import BATCH_UNIT_SIZE, index_file_size, path_list
 from rmq_store.errors import illegal
 from rmq_store.events import Event, emit
 from rmq_store.log.recovery.recover import is_number
 from rmq_store.queues.index.geometry import geometry_of
 
-__all__ = ["Places", "completing", "denied", "fit_sizes", "infer_sizes", "need_store", "no_directory",
+__all__ = ["Places", "completing", "denied", "fit_sizes", "has_light", "infer_sizes", "need_store", "no_directory",
            "numbered", "refuse_file", "root_of"]
 
 SIZES_LOOKED_AT = 16
 INDEX_FILE_SIZE_DEFAULT = index_file_size(5_000_000, 20_000_000)
 _EXT_SIZE_LEAST, _INT_MAX = 64, (1 << 31) - 1
+_LIGHT_PREFIX = "%LMQ%"
 _QUEUE_FILE_MOST = 64 << 20             # ten times the default: a longer one is not read just to guess
 
 
@@ -197,21 +199,22 @@ class Places:
 
 
 def infer_sizes(root: str, options: Options) -> dict[str, Any]:
-    """What the files of an existing store tell, for options that nobody gave: sizes, and whether ConsumeQueueExt is in use."""
+    """What the files of an existing store tell, for options that nobody gave: sizes, whether ConsumeQueueExt is in use, and
+    whether light queues are, where no writer has recorded that (config/recorded.py)."""
     places = Places(root, options)
     found: dict[str, Any] = {}
     if not options.given("segment_size_bytes"):
-        size = _usual_size([length for _, length in places.log_files()])
+        size = _told_size(options, "segment_size_bytes", [length for _, length in places.log_files()])
         if size:
             found["segment_size_bytes"] = size
-    if not options.given("consumequeue_file_size_bytes"):
-        size = _queue_file_size(places.consumequeue)
-        if size and size % UNIT_SIZE == 0:
-            found["consumequeue_file_size_bytes"] = size
-    if not options.given("batch_consumequeue_file_size_bytes"):
-        size = _queue_file_size(places.batchconsumequeue)
-        if size and size % BATCH_UNIT_SIZE == 0:
-            found["batch_consumequeue_file_size_bytes"] = size
+    for name, directory, unit in (("consumequeue_file_size_bytes", places.consumequeue, UNIT_SIZE),
+                                  ("batch_consumequeue_file_size_bytes", places.batchconsumequeue, BATCH_UNIT_SIZE)):
+        if not options.given(name):
+            size = _told_size(options, name, _queue_file_sizes(directory))
+            if size and size % unit == 0:
+                found[name] = size
+    if all(options.origin(name) == "default" for name in LIGHT) and has_light(places.consumequeue):
+        found |= dict.fromkeys(LIGHT, True)
     if not options.given("index_slots") and not options.given("index_entries_max"):
         geometry = _index_geometry(places.index, options)
         if geometry:
@@ -232,8 +235,10 @@ def fit_sizes(root: str, options: Options) -> Options:
 def _index_geometry(directory: str, options: Options) -> tuple[int, int] | None:
     """Slots and entries of the first index file that tells; where none does, what `fit` would have cut to that size; None where
     the default fits, or nothing."""
-    size = _row_size(directory, 17)
-    if size in (0, INDEX_FILE_SIZE_DEFAULT):
+    lengths = [length for _, length in numbered(directory, 17)]
+    size = _usual_size(lengths)
+    told = index_file_size(options.index_slots, options.index_entries_max) if options.origin("index_slots") == "files" else 0
+    if size in (0, INDEX_FILE_SIZE_DEFAULT) or told in lengths:
         return None
     for path, length in numbered(directory, 17):
         if length != size:
@@ -263,8 +268,17 @@ def _usual_size(lengths: list[int]) -> int:
     return max(Counter(size for size in lengths if size).items(), key=lambda pair: pair[1], default=(0, 0))[0]
 
 
-def _row_size(directory: str, digits: int) -> int:
-    return _usual_size([size for _, size in numbered(directory, digits)])
+def _told_size(options: Options, name: str, lengths: list[int]) -> int:
+    """What the last writer recorded, where a file has this length, or the only one there is was cut; else the usual length."""
+    told = int(options[name]) if options.origin(name) == "files" else 0
+    return told if told in lengths or (len(lengths) == 1 and lengths[0] < told) else _usual_size(lengths)
+
+
+def has_light(directory: str) -> bool:
+    """Whether there is a light queue among the consume queues in `directory`."""
+    with suppress(FileNotFoundError, NotADirectoryError), os.scandir(directory) as topics:
+        return any(topic.name.startswith(_LIGHT_PREFIX) for topic in topics)
+    return False
 
 
 def _queue_files(directory: str) -> Iterator[tuple[str, str, list[tuple[str, int]]]]:
@@ -287,8 +301,8 @@ def _queue_files(directory: str) -> Iterator[tuple[str, str, list[tuple[str, int
         return
 
 
-def _queue_file_size(directory: str) -> int:
-    return _usual_size([size for _, _, files in _queue_files(directory) for _, size in files])
+def _queue_file_sizes(directory: str) -> list[int]:
+    return [size for _, _, files in _queue_files(directory) for _, size in files]
 
 
 def _extension(places: Places, options: Options) -> dict[str, Any]:

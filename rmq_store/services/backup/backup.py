@@ -20,6 +20,7 @@ from typing import Any
 
 from rmq_store.base.io._io import IoTable
 from rmq_store.base.io.files import ControlFiles, read_text
+from rmq_store.config.recorded import RECORDED
 from rmq_store.errors import ConfigError, CorruptionError, DiskFull, StoreStateError
 from rmq_store.log.recovery.places import completing, root_of
 from rmq_store.services.backup.content import (
@@ -39,10 +40,6 @@ from rmq_store.services.integrity.findings import Finding
 __all__ = ["BackupInfo", "backup_source", "check_backup", "list_backups", "newest_backup", "restore"]
 
 MARKER, PARTIAL, RESTORING = ".rmqstore-backups", ".partial", ".restoring"
-# What of the source's options decides what queues and index hold.
-TAKEN = ("compat", "segment_size_bytes", "consumequeue_file_size_bytes", "consumequeue_ext_enabled",
-         "consumequeue_ext_file_size_bytes", "index_enabled", "index_slots", "index_entries_max", "delay_levels",
-         "record_crc_required", "topic_size_max_bytes")
 DISPATCH_TIMEOUT_S = 3600
 
 
@@ -198,7 +195,7 @@ class _Backup:
     def _opened(self, **options: Any) -> Any:
         mine = self.source.options
         return self.open_store(self.partial, _io=self.io, _services=False, _environment={}, **completing(self.partial),
-                               **options, **{name: mine[name] for name in TAKEN})
+                               **options, **{name: mine[name] for name in RECORDED})
 
     def _recover(self, end: int) -> None:
         """Queues and index are made to agree with the log, and the store is closed in order: it is whole."""

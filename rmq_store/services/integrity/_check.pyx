@@ -17,9 +17,10 @@ from rmq_store.codec._delay cimport delay_tags_code
 from rmq_store.codec._layout cimport (BLANK_SIZE, FLAG_TRANSACTION, INDEX_AT_BEGIN_PHYSICAL, INDEX_AT_COUNT,
                                       INDEX_AT_END_PHYSICAL, INDEX_ENTRY_SIZE, INDEX_HEADER_SIZE, INDEX_SLOT_SIZE,
                                       RECORD_HEAD_SIZE, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK, UNIT_SIZE)
+from rmq_store.codec._light cimport Light, light_next, light_topic, lights_of
 from rmq_store.codec._record cimport (RECORD_BLANK, RECORD_OK, PropertyView, RecordStatus, RecordView, properties_scan,
-                                      record_parse, rmq_get32, rmq_get64)
-from rmq_store.codec._text cimport Keys, java_hash, key_hash, key_next, keys_of, topic_hash
+                                      record_parse, rmq_get32, rmq_get64, topic_fits)
+from rmq_store.codec._text cimport Keys, key_hash, key_next, keys_of, topic_hash
 from rmq_store.codec._unit cimport is_ext_address, unit_blank, unit_bytes, unit_code, unit_physical
 from rmq_store.log.recovery._scan cimport scan_next_good
 from rmq_store.queues.consumequeue._owner cimport QueueTableOwner
@@ -28,7 +29,7 @@ from rmq_store.queues.index._file cimport (IndexFile, entry_hash, entry_physical
                                            index_file_release)
 from rmq_store.services.integrity._notes cimport (BODY_CRC, HOLE, INDEX_CHAIN, INDEX_HEADER, INDEX_MISSING, INDEX_SLOT,
                                                   INDEX_WRONG, NOTES_MAX, QUEUE_MISSING, QUEUE_OTHER, QUEUE_TAGS, QUEUE_WRONG,
-                                                  RECORD_CRC, RECORD_HEADER, TAIL, Notes, note_in_place, note_last)
+                                                  RECORD_CRC, RECORD_HEADER, TAIL, Notes, note_in_place, note_keyed, note_last)
 
 cdef enum:
     PIECE = 1 << 20
@@ -50,6 +51,7 @@ cdef class Checker:
     cdef Notes notes
     cdef int error
     cdef bint crc_property
+    cdef bint light             # records are held against their light queues, too
     cdef int at_file            # where the walk over the log is in the index: file and entry
     cdef int32_t at_entry
     cdef readonly int64_t records
@@ -61,10 +63,11 @@ cdef class Checker:
     cdef readonly int64_t first_unindexed
 
     def __cinit__(self, IoTable io not None, commitlog_dirs not None, int64_t file_size, list delay_levels not None,
-                  bint crc_property=False):
+                  bint crc_property=False, bint light=False):
         cdef int i
         self.io = io
         self.crc_property = crc_property
+        self.light = light
         self.row = row_new(io.table, os.fsencode(commitlog_dirs[0]), file_size, False)
         self.notes = Notes()
         self.delay_levels = <int32_t> len(delay_levels)
@@ -267,28 +270,38 @@ cdef class Checker:
             self._indexed(v, &p)
 
     cdef void _queued(self, RecordView *v, PropertyView *p) noexcept nogil:
+        cdef int64_t code = delay_tags_code(v, p, self.delay_ms, self.delay_levels)
+        cdef Light light
+        self._entered(v, v.topic, v.topic_size, v.queue_id, v.queue_offset, note_last(v), code)
+        if self.light and p.light_names != NULL and light_topic(v.topic, v.topic_size):
+            light = lights_of(p)
+            while light_next(&light):
+                if topic_fits(light.name, light.size):
+                    self._entered(v, light.name, light.size, 0, light.queue_offset, light.queue_offset, code)
+
+    cdef void _entered(self, const RecordView *v, const char *topic, int32_t topic_size, int32_t queue_id, int64_t queue_offset,
+                       int64_t last, int64_t expected) noexcept nogil:
+        # Whether the queue leads to the record from `queue_offset` on; last: queue offset of its last message there.
         cdef unsigned char[UNIT_SIZE] u
-        cdef Queue *q = queues_find(self.queues.table, v.topic, v.topic_size, v.queue_id, False)
-        cdef int64_t n = 0, code, expected, when
-        if q != NULL and v.queue_offset >= 0:
-            n = queue_read(self.queues.table, q, note_last(v), u, 1)
+        cdef Queue *q = queues_find(self.queues.table, topic, topic_size, queue_id, False)
+        cdef int64_t n = 0, code, when
+        if q != NULL and queue_offset >= 0:
+            n = queue_read(self.queues.table, q, last, u, 1)
         if n < 0:
             self.error = <int> n
             return
         if n == 0:
-            self.notes.add_queue(QUEUE_MISSING, v.physical_offset, v.queue_offset, 0, 0, v.topic, v.topic_size, v.queue_id)
+            self.notes.add_queue(QUEUE_MISSING, v.physical_offset, queue_offset, 0, 0, topic, topic_size, queue_id)
             return
         if unit_physical(u) != v.physical_offset or unit_bytes(u) != v.size:
-            self.notes.add_queue(QUEUE_OTHER, v.physical_offset, v.queue_offset, unit_physical(u), unit_bytes(u), v.topic,
-                                 v.topic_size, v.queue_id)
+            self.notes.add_queue(QUEUE_OTHER, v.physical_offset, queue_offset, unit_physical(u), unit_bytes(u), topic,
+                                 topic_size, queue_id)
             return
         code = unit_code(u)
         if is_ext_address(code) and queue_read_ext(self.queues.table, q, code, &code, &when, NULL, 0) < 0:
             code = unit_code(u)
-        expected = delay_tags_code(v, p, self.delay_ms, self.delay_levels)
         if code != expected:
-            self.notes.add_queue(QUEUE_TAGS, v.physical_offset, v.queue_offset, code, expected, v.topic, v.topic_size,
-                                 v.queue_id)
+            self.notes.add_queue(QUEUE_TAGS, v.physical_offset, queue_offset, code, expected, topic, topic_size, queue_id)
 
     # ---- the index, entry by entry beside the log
 
@@ -372,18 +385,6 @@ cdef class Checker:
             if not self._has(v.physical_offset, hash):
                 self.notes.add(INDEX_MISSING, v.physical_offset, hash, 0, 0)
 
-    cdef bint _keyed(self, RecordView *v, int32_t wanted) noexcept nogil:
-        # Whether the record has a key of this hash. 5.5.1 indexes tags as well, as topic#T#tags.
-        cdef PropertyView p
-        cdef Keys keys
-        cdef int32_t prefix = topic_hash(v.topic, v.topic_size)
-        properties_scan(v.properties, v.properties_size, &p)
-        keys = keys_of(p.uniq_key, p.uniq_key_size, p.keys, p.keys_size)
-        while key_next(&keys):
-            if key_hash(prefix, keys.key, keys.size) == wanted:
-                return True
-        return p.tags != NULL and key_hash(java_hash(b"T#", 2, prefix), p.tags, p.tags_size) == wanted
-
     cdef int _at(self, int64_t offset, int64_t size, RecordView *v, LogFile **file) noexcept nogil:
         # 1: the record there (size 0: whatever its size), in a held file; 0: none; -1: before the log.
         cdef LogFile *f
@@ -415,7 +416,7 @@ cdef class Checker:
         while e < f.count and self.notes.count < NOTES_MAX - 8 and self.error == 0:
             entry = f.entries + <int64_t> INDEX_ENTRY_SIZE * e
             rc = self._at(entry_physical(entry), 0, &v, &file)
-            if rc == 0 or (rc == 1 and not self._keyed(&v, entry_hash(entry))):
+            if rc == 0 or (rc == 1 and not note_keyed(&v, entry_hash(entry))):
                 self.notes.add(INDEX_WRONG, entry_physical(entry), e, entry_hash(entry), 0)
             if rc == 1:
                 log_file_release(file)
@@ -480,10 +481,8 @@ cdef class Checker:
         cdef int rc
         while at < end and self.notes.count < NOTES_MAX - UNITS and self.error == 0:
             n = queue_read(self.queues.table, q, at, units, UNITS if end - at > UNITS else end - at)
-            if n < 0:
+            if n <= 0:
                 self.error = <int> n
-                return -1
-            if n == 0:
                 return -1
             for i in range(n):
                 u = units + i * UNIT_SIZE

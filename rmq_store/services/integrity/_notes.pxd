@@ -4,7 +4,8 @@ from libc.stdint cimport int32_t, int64_t
 
 from rmq_store.codec._inner cimport inner_in_place, inner_of
 from rmq_store.codec._layout cimport FLAG_INNER_BATCH
-from rmq_store.codec._record cimport RecordView, record_in_place
+from rmq_store.codec._record cimport PropertyView, RecordView, properties_scan, record_in_place
+from rmq_store.codec._text cimport Keys, java_hash, key_hash, key_next, keys_of, topic_hash
 from rmq_store.queues.consumequeue._batches cimport queue_batched
 from rmq_store.queues.consumequeue._queue cimport Queue
 
@@ -59,3 +60,16 @@ cdef inline int64_t note_last(const RecordView *v) noexcept nogil:
     # The queue offset of a record's last message. Of a batch: what says too few messages does not lead there, nor what begins
     # too early.
     return v.queue_offset + (max(inner_of(v).count, 1) - 1 if v.sys_flag & FLAG_INNER_BATCH else 0)
+
+
+cdef inline bint note_keyed(const RecordView *v, int32_t wanted) noexcept nogil:
+    # Whether the record has a key of this hash. 5.5.1 indexes tags as well, as topic#T#tags.
+    cdef PropertyView p
+    cdef Keys keys
+    cdef int32_t prefix = topic_hash(v.topic, v.topic_size)
+    properties_scan(v.properties, v.properties_size, &p)
+    keys = keys_of(p.uniq_key, p.uniq_key_size, p.keys, p.keys_size)
+    while key_next(&keys):
+        if key_hash(prefix, keys.key, keys.size) == wanted:
+            return True
+    return p.tags != NULL and key_hash(java_hash(b"T#", 2, prefix), p.tags, p.tags_size) == wanted

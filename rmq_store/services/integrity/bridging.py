@@ -8,7 +8,14 @@ the damaged bytes themselves are kept aside by the caller.
 from collections.abc import Callable, Iterator
 
 from rmq_store.codec._codec import Blank, DecodedRecord, decode_record, encode_blank, encode_record
-from rmq_store.codec._layout import BLANK_SIZE, RECORD_AT_SIZE, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
+from rmq_store.codec._layout import (
+    BLANK_SIZE,
+    FLAG_INNER_BATCH,
+    RECORD_AT_SIZE,
+    TRANSACTION_PREPARED,
+    TRANSACTION_ROLLBACK,
+)
+from rmq_store.codec.batch import encode_batch
 from rmq_store.codec.layout import get32
 from rmq_store.errors import CorruptionError
 from rmq_store.fields import NamedTuple
@@ -16,6 +23,7 @@ from rmq_store.fields import NamedTuple
 __all__ = ["DAMAGED", "Lost", "Misfit", "Stretch", "fill", "find_lost", "records"]
 
 DAMAGED = "DAMAGED"             # property of a tombstone: where the damage began; also the topic of what is only filled
+COUNT_MAX = 32767               # messages of an inner batch: RocketMQ reads INNER_NUM as a short
 HEADER_MAX = 200
 CHUNK = 4 << 20
 
@@ -23,11 +31,13 @@ Read = Callable[[int, int], bytes]      # (log offset, size) -> bytes, fewer at 
 
 
 class Lost(NamedTuple):
-    """A message of which only its place in a queue is known."""
+    """A message of which only its place in a queue is known. messages: of a batch queue, how many there are from there on, for
+    which one record stands; 0: of another queue."""
 
     topic: str
     queue_id: int
     queue_offset: int
+    messages: int = 0
 
 
 class Misfit(NamedTuple):
@@ -74,7 +84,7 @@ def find_lost(read: Read, file_ends: list[tuple[int, int]],
     """
     lost: dict[Stretch, list[Lost]] = {s: [] for s in stretches}
     misfits: dict[tuple[str, int], Misfit] = {}
-    seen: dict[tuple[str, int], tuple[int, int]] = {}
+    seen: dict[tuple[str, int], tuple[int, int]] = {}       # queue -> queue offset behind the last record, and its log offset
     by_begin = {s.begin: s for s in stretches}
     for first, last in file_ends:
         at = first
@@ -104,27 +114,43 @@ def _still_readable(lost: dict[Stretch, list[Lost]], seen: dict[tuple[str, int],
     if isinstance(record, Blank) or record.size != len(data) or record.physical_offset != stretch.begin:
         return
     queue = record.topic, record.queue_id
-    if queue in seen and seen[queue][0] + 1 == record.queue_offset:
-        lost[stretch].append(Lost(*queue, record.queue_offset))
-        seen[queue] = record.queue_offset, stretch.begin
+    if queue in seen and seen[queue][0] == record.queue_offset:
+        count = messages_of(record)
+        lost[stretch].append(Lost(*queue, record.queue_offset, count))
+        seen[queue] = record.queue_offset + (count or 1), stretch.begin
+
+
+def messages_of(record: DecodedRecord) -> int:
+    """How many messages an inner batch has; 0 of a record that is none."""
+    if not record.sys_flag & FLAG_INNER_BATCH:
+        return 0
+    told = [record.properties.get(name, "") for name in ("INNER_NUM", "INNER_BASE")]
+    count, base = (int(text) if text.isascii() and text.isdecimal() and len(text) <= 18 else -1 for text in told)
+    return count if base == record.queue_offset and 0 < count <= COUNT_MAX else 1
 
 
 def _gap(lost: dict[Stretch, list[Lost]], misfits: dict[tuple[str, int], Misfit], seen: dict[tuple[str, int], tuple[int, int]],
          stretches: list[Stretch], offset: int, record: DecodedRecord) -> None:
     if record.sys_flag & TRANSACTION_ROLLBACK in (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK):
         return
-    queue = record.topic, record.queue_id
-    queue_offset, before = seen.get(queue, (record.queue_offset - 1, offset))
-    if record.queue_offset > queue_offset + 1:
+    queue, count = (record.topic, record.queue_id), messages_of(record)
+    expected, before = seen.get(queue, (record.queue_offset, offset))
+    if record.queue_offset > expected:
         place = next((s for s in stretches if before < s.begin < offset), None)
-        missing = record.queue_offset - queue_offset - 1
-        if place is not None and missing * BLANK_SIZE < place.end - place.begin:
-            lost[place] += [Lost(*queue, n) for n in range(queue_offset + 1, record.queue_offset)]
+        missing = _lost_between(queue, expected, record.queue_offset, count > 0)
+        if place is not None and len(missing) * BLANK_SIZE < place.end - place.begin:
+            lost[place] += missing
         else:
-            misfits.setdefault(queue, Misfit(offset, *queue, record.queue_offset, queue_offset))
-    elif record.queue_offset <= queue_offset:
-        misfits.setdefault(queue, Misfit(offset, *queue, record.queue_offset, queue_offset))
-    seen[queue] = record.queue_offset, offset
+            misfits.setdefault(queue, Misfit(offset, *queue, record.queue_offset, expected - 1))
+    elif record.queue_offset < expected:
+        misfits.setdefault(queue, Misfit(offset, *queue, record.queue_offset, expected - 1))
+    seen[queue] = record.queue_offset + (count or 1), offset
+
+
+def _lost_between(queue: tuple[str, int], begin: int, end: int, batched: bool) -> list[Lost]:
+    """One for each record that has to stand for the queue offsets [begin, end)."""
+    step = COUNT_MAX if batched else 1
+    return [Lost(*queue, at, min(step, end - at) if batched else 0) for at in range(begin, end, step)]
 
 
 def fill(stretch: Stretch, lost: list[Lost], store_timestamp: int, *, crc_property: bool = False) -> bytes | None:
@@ -135,8 +161,7 @@ def fill(stretch: Stretch, lost: list[Lost], store_timestamp: int, *, crc_proper
     room, parts, at = stretch.end - stretch.begin, [], stretch.begin
     for n, message in enumerate(lost):
         last = n == len(lost) - 1 and not stretch.to_end
-        part = _stone(message.topic, message.queue_id, message.queue_offset, at, stretch, store_timestamp,
-                      room if last else None, 0, crc_property)
+        part = _stone(message, at, stretch, store_timestamp, room if last else None, 0, crc_property)
         if part is None or len(part) > room - (BLANK_SIZE if stretch.to_end else 0):
             return None
         parts.append(part)
@@ -147,20 +172,26 @@ def fill(stretch: Stretch, lost: list[Lost], store_timestamp: int, *, crc_proper
             return None
         return b"".join(parts) + encode_blank(room)
     if room:
-        part = _stone(DAMAGED, 0, 0, at, stretch, store_timestamp, room, TRANSACTION_ROLLBACK, crc_property)
+        part = _stone(Lost(DAMAGED, 0, 0), at, stretch, store_timestamp, room, TRANSACTION_ROLLBACK, crc_property)
         if part is None:
             return None
         parts.append(part)
     return b"".join(parts)
 
 
-def _stone(topic: str, queue_id: int, queue_offset: int, at: int, stretch: Stretch, store_timestamp: int, size: int | None,
-           sys_flag: int, crc_property: bool) -> bytes | None:
+def _stone(message: Lost, at: int, stretch: Stretch, store_timestamp: int, size: int | None, sys_flag: int,
+           crc_property: bool) -> bytes | None:
     """One record, `size` bytes long (None: as short as it can be)."""
-    def record(body: int) -> bytes:
-        return encode_record(topic, bytes(body), queue_id=queue_id, queue_offset=queue_offset, physical_offset=at,
-                             sys_flag=sys_flag, store_timestamp=store_timestamp, born_timestamp=store_timestamp,
-                             properties={DAMAGED: str(stretch.begin)}, crc_property=crc_property)
+    properties = {DAMAGED: str(stretch.begin)}
+    if message.messages:
+        sys_flag |= FLAG_INNER_BATCH
+        properties |= {"INNER_NUM": str(message.messages), "INNER_BASE": str(message.queue_offset)}
+
+    def record(more: int) -> bytes:
+        body = encode_batch([*[b""] * (message.messages - 1), bytes(more)]) if message.messages else bytes(more)
+        return encode_record(message.topic, body, queue_id=message.queue_id, queue_offset=message.queue_offset,
+                             physical_offset=at, sys_flag=sys_flag, store_timestamp=store_timestamp,
+                             born_timestamp=store_timestamp, properties=properties, crc_property=crc_property)
 
     short = record(0)
     if size is None:

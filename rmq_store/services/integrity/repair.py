@@ -24,6 +24,7 @@ from rmq_store.codec._layout import (
 )
 from rmq_store.codec.layout import MAGIC_BYTES
 from rmq_store.config.load import Options
+from rmq_store.config.recorded import LIGHT, NAME, RECORDED, read_recorded, recorded_path
 from rmq_store.errors import CorruptionError, PutError, StoreStateError
 from rmq_store.log.recovery import checkpoint, lockfile
 from rmq_store.log.recovery.directories import files_missing, known_end, look_for_directories, missing_end
@@ -42,7 +43,6 @@ __all__ = ["RepairResult", "Step", "repair"]
 
 DERIVED = {"queue_file", "queue_missing", "queue_other", "queue_tags", "queue_wrong", "index_file", "index_missing",
            "index_behind", "index_wrong", "index_chain", "index_slot", "index_header", "checkpoint"}
-SIZES = ("segment_size_bytes", "consumequeue_file_size_bytes", "index_slots", "index_entries_max")
 
 _PIECE = 1 << 20
 
@@ -134,7 +134,10 @@ def _locked(files: ControlFiles, root: str, dry_run: bool) -> Iterator[None]:
 
 def _reopen(open_store: Callable[..., Any] | None, root: str, options: dict[str, Any], sizes: dict[str, Any],
             io: IoTable) -> None:
+    recorded = read_recorded(root).text
     _opener(open_store)(root, _io=io, _services=False, **completing(root) | sizes | options).close()
+    if recorded and read_recorded(root).text != recorded:       # the writer's choice stays
+        ControlFiles(io).write_new(os.path.join(root, "config"), NAME, recorded.encode())
 
 
 def _opener(open_store: Callable[..., Any] | None) -> Callable[..., Any]:
@@ -305,6 +308,16 @@ class _Repair:
         self.files.unlink(path)
         self.files.sync_dir(os.path.dirname(path))
 
+    def _drop_recorded(self, path: str) -> None:
+        self.step("remove", path, f"the file is damaged: it moves to {SALVAGE}, and the next open goes by what the other files "
+                  "tell, and makes another")
+        if not self.dry_run:
+            with open(path, "rb", opener=open_regular) as f:
+                kept = self._keep(NAME, f.read(_PIECE))
+            self.journal.note("manifest", file=path, copy=kept)
+            self.files.unlink(path)
+            self.files.sync_dir(os.path.dirname(path))
+
     def drop_manifests(self, findings: list[Finding]) -> None:
         """Damaged ones: they tell nothing, and the next scrub or the store makes new ones."""
         for finding in findings:
@@ -320,7 +333,9 @@ class _Repair:
         """Moves aside what is built again by the next open; the sizes that open needs then, None where it has nothing to do."""
         v = self.verification
         wrong = sorted({f.kind for f in findings if f.kind in DERIVED})
-        sizes = {name: getattr(v.options, name) for name in SIZES if not self.given(name)}
+        # What the queues that move aside cannot tell any more. Light queues are filled where there are some, also where the
+        # writer has turned them off since: each record says its place in them.
+        sizes = {name: v.light if name in LIGHT else v.options[name] for name in RECORDED if not self.given(name)}
         for finding in findings:
             if finding.kind == "log_gap" and self.extended and self.dry_run:
                 continue            # the file that is missing gets its length back
@@ -329,6 +344,8 @@ class _Repair:
                           "the lost bytes", offset=finding.offset, size=finding.size)
             elif finding.kind == "timer_unit":
                 self.step("none", finding.path, finding.detail, offset=finding.offset, size=finding.size)
+            elif finding.kind == "config_file" and finding.path == recorded_path(self.root) and read_recorded(self.root).spoilt:
+                self._drop_recorded(finding.path)
             elif finding.kind == "config_file":
                 self.step("none", finding.path, f"{finding.detail}; correct the file by hand, or move it away")
         tail = next((f for f in findings if f.kind == "log_tail"), None)

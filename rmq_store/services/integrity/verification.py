@@ -12,10 +12,11 @@ from rmq_store.base.io._io import IoTable
 from rmq_store.base.io.files import ControlFiles, open_regular
 from rmq_store.codec._layout import CHECKPOINT_SIZE
 from rmq_store.codec.layout import CHECKPOINT, get64
+from rmq_store.config.recorded import LIGHT, recorded_path, unusable
 from rmq_store.config.values import index_file_size
 from rmq_store.errors import CorruptionError
 from rmq_store.log.recovery.lockfile import in_use
-from rmq_store.log.recovery.places import Places
+from rmq_store.log.recovery.places import Places, has_light
 from rmq_store.log.recovery.recover import OFFSET_MAX
 from rmq_store.log.recovery.versions import code_text, other_version
 from rmq_store.queues.consumequeue._owner import QueueTableOwner
@@ -81,6 +82,8 @@ class Verification:
         self.clean = not os.path.exists(self.places.abort)
         self.live = False               # somebody has it open for writing
         self.removed: dict[tuple[str, int], int] = {}   # queue -> where the log ended when it was removed
+        # Each record says its place in them, whether or not the writer fills them now.
+        self.light = has_light(self.places.consumequeue) or all(self.options[name] for name in LIGHT)
         self.holes: list[tuple[int, int]] = []          # unreadable stretches of the log, once it was walked
         self.bad_records: list[tuple[int, int]] = []    # (offset, size) of records with a wrong checksum
         self.unknown: tuple[int, int] | None = None     # where records of another version begin, and their magic code
@@ -155,7 +158,7 @@ class Verification:
         while True:
             findings = list(self.log_files())
             self.checker = Checker(self.io, self.places.commitlogs, self.options.segment_size_bytes,
-                                   list(self.options.delay_levels), self.options.record_crc_required)
+                                   list(self.options.delay_levels), self.options.record_crc_required, self.light)
             try:
                 for start in self.starts:
                     self.checker.add_file(start)
@@ -244,6 +247,9 @@ class Verification:
     def _config_findings(self) -> Iterator[Finding]:
         """Files under config/ of which neither the file nor its .bak can be read. Each is replaced by rename, so a writer makes
         no such moment."""
+        if what := unusable(self.root):
+            yield self._finding("config_file", recorded_path(self.root), found=what,
+                                detail=f"{what}: an open for writing refuses it")
         tables = Consuming(self.files, self.root, self.options.compat, True, lambda: None,
                            lambda: open_filters(self.files, self.root, self.options), light=self.options.enable_lmq)
         for read in (lambda: delay_offsets(self.files, self.root), lambda: tables.offsets, lambda: tables.groups,

@@ -14,6 +14,7 @@ from rmq_store.base.io._io import IoTable
 from rmq_store.base.io.files import ControlFiles
 from rmq_store.codec.delay import SCHEDULE_TOPIC
 from rmq_store.config.load import resolve
+from rmq_store.config.recorded import LIGHT, RECORDED
 from rmq_store.errors import ConfigError, CorruptionError, StoreStateError
 from rmq_store.log.recovery.lockfile import in_use
 from rmq_store.log.recovery.places import Places, numbered, refuse_file, root_of
@@ -121,8 +122,10 @@ class _Copy:
             self._refuse_other_messages(given)
             if not os.path.exists(os.path.join(self.root, "checkpoint")):       # it was never opened
                 mine = self.source.options
-                for name in ("segment_size_bytes", "consumequeue_file_size_bytes", "index_slots", "index_entries_max"):
-                    use_unless_given(given, name, mine[name])
+                whole = (self.topics, self.since, self.until) == (None, None, None)
+                for name in RECORDED:       # what decides what its files hold
+                    if whole or name not in LIGHT:      # some messages alone do not continue a light queue
+                        use_unless_given(given, name, mine[name])
             self._begin_log(given)
             if self.settings is not None:
                 self.settings.begin(self.root)

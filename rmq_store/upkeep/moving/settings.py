@@ -10,6 +10,7 @@ from typing import Any
 
 from rmq_store.base.io.files import ControlFiles
 from rmq_store.codec.delay import SCHEDULE_TOPIC
+from rmq_store.config.recorded import NAME as RECORDED  # the target has its own
 from rmq_store.config.upstream_json import dump_json, int_keys, parse_json
 from rmq_store.errors import ConfigFileCorrupted
 from rmq_store.services.cleaning.removing import FILE as REMOVED
@@ -31,7 +32,7 @@ class Settings:
         directory = os.path.join(root, "config")
         for name in sorted(os.listdir(directory)) if os.path.isdir(directory) else ():
             path = os.path.join(directory, name)
-            if name in (REMOVED, DISPATCHERS) or name.endswith(".tmp") or not os.path.isfile(path):
+            if name in (REMOVED, DISPATCHERS, RECORDED) or name.endswith(".tmp") or not os.path.isfile(path):
                 continue
             data = self._read(path)
             chosen = data if topics is None else _of(topics, name, path, data)
