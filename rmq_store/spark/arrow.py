@@ -6,22 +6,20 @@ from collections.abc import Iterator
 from typing import Any
 
 from rmq_store.access.bulk._columns import Region, Split
-from rmq_store.codec._layout import BLANK_SIZE, FLAG_COMPRESSED, FLAG_COMPRESSION_TYPE
-from rmq_store.codec.compression import inflate
+from rmq_store.codec._layout import BLANK_SIZE
 from rmq_store.errors import CorruptionError, StoreStateError
 from rmq_store.services.backup.met import Met, met_at
 from rmq_store.spark.options import ReadOptions
 from rmq_store.spark.schema import arrow_schema, kernel_columns
 from rmq_store.spark.splits import Piece
 from rmq_store.spark.stores import is_gone, whole_before
-from rmq_store.spark.unwrapping import unwrapped
+from rmq_store.spark.unwrapping import inflating
 from rmq_store.spark.view_columns import ERROR_COLUMN
 
 __all__ = ["check_met", "open_if_there", "open_piece", "read_pieces"]
 
 log = logging.getLogger("rmq_store.spark")
 
-_INFLATED = FLAG_COMPRESSED | FLAG_COMPRESSION_TYPE     # bits that go with the compression
 
 
 def open_piece(piece: Piece, options: ReadOptions, verify: str | None = None) -> Split:
@@ -115,9 +113,7 @@ def read_pieces(pieces: tuple[Piece, ...], options: ReadOptions, columns: dict[s
             while (found := split.batch(wanted, max_rows=options.batch_rows, max_bytes=options.batch_bytes)) is not None:
                 count, buffers = found
                 if count:
-                    batch = _batch(schema, piece, options, count, buffers)
-                    if batch.num_rows:
-                        yield batch
+                    yield from (batch for batch in _batches(schema, piece, options, count, buffers) if batch.num_rows)
                 for region in split.take_bad():
                     if options.on_corrupt == "fail":
                         raise corruption(piece, region)
@@ -137,7 +133,7 @@ def corruption(piece: Piece, region: Region) -> CorruptionError:
     return error
 
 
-def _batch(schema: Any, piece: Piece, options: ReadOptions, count: int, buffers: dict[str, Any]) -> Any:
+def _batches(schema: Any, piece: Piece, options: ReadOptions, count: int, buffers: dict[str, Any]) -> Iterator[Any]:
     import pyarrow as pa
 
     arrays = []
@@ -150,24 +146,17 @@ def _batch(schema: Any, piece: Piece, options: ReadOptions, count: int, buffers:
             array = pa.nulls(count, field.type)
         elif field.name == "properties":
             array = _properties(options, count, buffers)
-        elif field.name == "body" and options.decompress:
-            array = _inflated(_text(pa.binary(), count, buffers["body"]), buffers["sysFlag"])
-        elif field.name == "sysFlag" and options.decompress:    # a copy of it must not be inflated once more
-            flags = memoryview(buffers["sysFlag"]).cast("i")
-            array = pa.array([flag & ~_INFLATED if flag & FLAG_COMPRESSED else flag for flag in flags], field.type)
         elif pa.types.is_string(field.type) or pa.types.is_binary(field.type):
             array = _text(field.type, count, buffers[field.name])
         else:
             array = pa.Array.from_buffers(field.type, count, [None, pa.py_buffer(buffers[field.name])])
         arrays.append(array)
-    batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
-    batch, rows = unwrapped(batch, piece, options, buffers)
+    topics, fits = [], {}
     if options.subscribe_pattern is not None:
         topics = _text(pa.string(), count, buffers["topic"]).to_pylist()
         fits = {t: re.fullmatch(options.subscribe_pattern, t) is not None for t in set(topics)}
-        if not all(fits.values()):
-            batch = batch.filter(pa.array([fits[topics[i]] for i in rows], pa.bool_()))
-    return batch
+    for batch, rows in inflating(pa.RecordBatch.from_arrays(arrays, schema=schema), piece, options, buffers):
+        yield batch if all(fits.values()) else batch.filter(pa.array([fits[topics[i]] for i in rows], pa.bool_()))
 
 
 def _text(kind: Any, count: int, buffers: Any) -> Any:
@@ -192,15 +181,6 @@ def _properties(options: ReadOptions, count: int, buffers: dict[str, Any]) -> An
         return array
     texts = [json.dumps(dict(row), ensure_ascii=False, separators=(",", ":")) for row in array.to_pylist()]
     return pa.array(texts, pa.string())
-
-
-def _inflated(bodies: Any, sys_flags: bytes) -> Any:
-    import pyarrow as pa
-
-    flags = memoryview(sys_flags).cast("i")
-    if not any(flag & FLAG_COMPRESSED for flag in flags):
-        return bodies
-    return pa.array([inflate(body.as_py(), flag) for body, flag in zip(bodies, flags, strict=True)], pa.binary())
 
 
 def _error_row(schema: Any, piece: Piece, region: Region) -> Any:

@@ -28,10 +28,10 @@ class RocketMQStoreDataSource(DataSource):
 
     def schema(self) -> str:
         need_pyarrow()
-        return ddl(columns_of(ReadOptions.parse(_without_limits(self.options))))
+        return ddl(columns_of(ReadOptions.parse(_without_limits(_own(self.options)))))
 
     def reader(self, schema: StructType) -> StoreReader:
-        options = ReadOptions.parse(self.options)
+        options = ReadOptions.parse(_own(self.options))
         return StoreReader(options, columns_of(options, given(schema)))
 
     def streamReader(self, schema: StructType) -> StoreStreamReader:
@@ -42,7 +42,7 @@ class RocketMQStoreDataSource(DataSource):
         if overwrite:
             raise ConfigError("mode overwrite: a store is a log and is never overwritten: use mode append, "
                               "or write to a new path")
-        options = WriteOptions.parse(self.options)
+        options = WriteOptions.parse(_own(self.options))
         check_columns(given(schema), options)
         return StoreWriter(options)
 
@@ -55,6 +55,17 @@ class RocketMQStoreDataSource(DataSource):
 def given(schema: StructType) -> dict[str, str]:
     """A Spark schema as column names and DDL types."""
     return {field.name: field.dataType.simpleString().upper() for field in schema.fields}
+
+
+# What Spark's catalog notes of a table (TableCatalog, CatalogTable), and hands over with its options.
+_CATALOG = {"owner", "provider", "location", "external", "is_managed_location", "comment", "collation", "table_type",
+            "serialization.format", "created_time", "transient_lastddltime"}
+
+
+def _own(options: Any) -> dict[str, Any]:
+    """The options without what a catalog adds for itself: CREATE TABLE ... USING rocketmq_store OPTIONS (path ...)."""
+    return {name: value for name, value in options.items()
+            if name.lower() not in _CATALOG and not name.lower().startswith(("option.", "spark.sql."))}
 
 
 def _without_limits(options: Any) -> dict[str, Any]:

@@ -7,8 +7,11 @@ import os
 import re
 from typing import Any
 
-__all__ = ["below", "jobs_of", "journal_of", "wrong_in"]
+from rmq_store.errors import StoreStateError
 
+__all__ = ["below", "jobs_of", "journal_of", "stored_with", "was_stored", "wrong_in"]
+
+_VERSIONS = 1000        # of an application, stand in its journal
 _KINDS: dict[str, Any] = {
     "app": str, "done": int | None, "pending": int | None, "begin": int | None, "skip": int | None, "records": int | None,
     "query": str | None, "log": str | None, "once": bool | None}
@@ -30,6 +33,9 @@ def wrong_in(entry: Any) -> str | None:
     for name, kinds in _KINDS.items():
         if not isinstance(entry.get(name), kinds):
             return f"{name} {entry.get(name)!r}"
+    stored = entry.get("stored")
+    if stored is not None and not (isinstance(stored, list) and all(type(version) is int for version in stored)):
+        return f"stored {stored!r}"
     fields = {"path": str, "size": int, "records": int, "crc": int}
     for part in parts if isinstance(parts, list) else (parts,):
         if not isinstance(part, dict) or part.keys() != fields.keys() or not all(
@@ -51,3 +57,20 @@ def jobs_of(entry: dict[str, Any]) -> set[str]:
     """The jobs in whose directories lies what a journal speaks of."""
     paths = [part["path"] for part in entry.get("parts") or ()] + list(entry.get("shards") or ())
     return {os.path.basename(os.path.dirname(path)) for path in paths} | ({entry["job"]} if entry.get("job") else set())
+
+
+def was_stored(root: str, app: str, version: int, entry: dict[str, Any], rows: int | None) -> bool:
+    """Of a batch write. Raises StoreStateError for a version below the last one that was never stored, as a backfill has it: to
+    take it for a repeat would lose its rows. rows: how many it has; None: that is not known."""
+    done = entry.get("done")
+    if done is None or version >= done or version in (entry.get("stored") or ()) or rows == 0:
+        return done is not None and version <= done
+    count = "" if rows is None else f"its {rows} rows would be lost: "
+    raise StoreStateError(f"{root} has version {done} of txnAppId {app!r}, and does not know version {version}, which is "
+                          f"lower, as one that was stored: {count}versions of an application must grow: write these rows with "
+                          "a higher txnVersion, or under a txnAppId of their own")
+
+
+def stored_with(entry: dict[str, Any]) -> list[int]:
+    """The versions of an application that are stored when `entry`, a decided commit, is done: the newest ones."""
+    return [*(entry.get("stored") or ()), entry["pending"]][-_VERSIONS:]

@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["drop", "open_file", "sync", "work_directory"]
+__all__ = ["drop", "missing_here", "open_file", "sync", "work_directory"]
 
 _UNIQUE = r"[0-9a-f]{32}"
 
@@ -65,3 +65,9 @@ def drop(path: str) -> None:
     except FileNotFoundError:
         return
     shutil.rmtree(gone, ignore_errors=True)
+
+
+def missing_here(error: FileNotFoundError) -> FileNotFoundError:
+    """Of a task that writes where the driver made a directory: the same error with the cure."""
+    return FileNotFoundError(2, "no such file or directory, where the driver made one: on a cluster the target has to be at "
+                             "this path on every node (a late attempt at a task that is done also ends so)", error.filename)

@@ -148,7 +148,22 @@ def _text(name: str, value: Any) -> str:
 
 
 def _roots(name: str, value: Any) -> str:
+    if isinstance(value, (list, tuple)):
+        if odd := next((str(path) for path in value if "," in str(path)), None):
+            raise ConfigError(f'option {name} has {odd!r}: a list of paths cannot have one with a comma: give a mapping '
+                              '{"broker name": directory}')
+        return ",".join(map(str, value))
     return json.dumps(dict(value)) if isinstance(value, Mapping) else str(value)
+
+
+def _with_paths(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Spark's load([a, b]) gives option "paths", a list as JSON."""
+    name = next((name for name in given if name.lower() == "paths"), None)
+    if name is None:
+        return given
+    if any(other.lower() == "path" for other in given):
+        raise ConfigError("options path and paths are both given: name the stores in one of them")
+    return {other: value for other, value in given.items() if other != name} | {"path": _json(name, given[name])}
 
 
 PARSERS: dict[str, Callable[[str, Any], Any]] = {
@@ -185,6 +200,14 @@ def known(name: str, names: Mapping[str, str]) -> str:
         hint = f": did you mean {names[near[0]]}?" if near else f": known are {', '.join(sorted(names.values()))}"
         raise ConfigError(f"option {name!r} is unknown{hint}")
     return found
+
+
+_TOPICS = frozenset({"subscribe", "subscribe_pattern", "assign"})
+_PLACES = frozenset({"starting_physical_offset", "ending_physical_offset"})
+_CHOOSING = _TOPICS | _PLACES | {"tags", "sql", "starting_offsets", "ending_offsets", "starting_timestamp", "ending_timestamp",
+                                 "include_transactional", "decompress"}
+_OF_VIEW = {"consumequeue": _TOPICS, "queues": _TOPICS, "compaction": _TOPICS,
+            "errors": _PLACES | {"starting_timestamp", "ending_timestamp"}}
 
 
 @dataclass(frozen=True)
@@ -225,7 +248,7 @@ class ReadOptions:
     def parse(cls, given: Mapping[str, Any], stream: bool = False) -> "ReadOptions":
         """From option names in any case, or Python's snake_case. Raises ConfigError, FileNotFoundError."""
         found: dict[str, Any] = {}
-        for raw_name, value in given.items():
+        for raw_name, value in _with_paths(given).items():
             if value is None:
                 continue
             name = known(camel(raw_name) if "_" in raw_name else raw_name, _BY_LOWER)
@@ -254,12 +277,23 @@ class ReadOptions:
                 raise ConfigError(f"option {camel(low)} is {a}, behind {camel(high)}, which is {b}")
         if len(self.brokers) > 1 and (self.starting_physical_offset is not None or self.ending_physical_offset is not None):
             raise ConfigError("options startingPhysicalOffset and endingPhysicalOffset are places in one log: name one store")
+        self._check_view()
         if stream:
             self._check_stream()
+        elif self.ending_offsets == "earliest":
+            raise ConfigError("option endingOffsets is earliest: there is nothing before that: leave it out, or give offsets")
         elif self.starting_offsets == "latest":
             raise ConfigError("option startingOffsets is latest: a batch read ends there: use a stream, or begin earlier")
         elif self.max_offsets_per_trigger is not None or self.max_bytes_per_trigger is not None:
             raise ConfigError("options maxOffsetsPerTrigger and maxBytesPerTrigger are for streams")
+
+    def _check_view(self) -> None:
+        """Raises ConfigError for what chooses messages, where a view cannot obey it."""
+        for name in () if self.view == "messages" else _CHOOSING - _OF_VIEW.get(self.view, frozenset()):
+            value = getattr(self, name)
+            if value not in (None, False, "earliest" if name == "starting_offsets" else "latest"):
+                raise ConfigError(f"option {camel(name)} has no effect on view {self.view}: leave it out, and filter the "
+                                  "DataFrame with where()")
 
     def _check_stream(self) -> None:
         if self.view != "messages":

@@ -20,13 +20,15 @@ from rmq_store.base.io._io import IoTable
 from rmq_store.base.io.files import ControlFiles
 from rmq_store.errors import ConfigError
 from rmq_store.log.recovery import lockfile
-from rmq_store.spark.journal import journal_of
+from rmq_store.spark.journal import journal_of, stored_with, was_stored
 from rmq_store.spark.staging import (
     directory_of,
     forget_once,
     journals,
     last_done,
     located,
+    read_journal,
+    stored_before,
     sweep,
     sweep_stale,
     sync_names,
@@ -95,12 +97,13 @@ def commit_shards(root: str, app: str, version: int, shards: list[Shard], job: s
         sweep_stale(root)
         done = last_done(root, app)
         forget_once(root)
-        if done is not None and version <= done:
+        if done is not None and was_stored(root, app, version, read_journal(journal_of(root, app)) or {}, None):
             sweep(root, job)
             return ShardsMade(version, (), 0, repeated=True)
         first = 1 + max((int(m[1]) for m in map(_NAME.fullmatch, os.listdir(root)) if m), default=-1)
         names = {os.path.relpath(located(root, shard.path), root): f"shard-{first + i:05d}" for i, shard in enumerate(shards)}
-        entry = {"app": app, "done": done, "pending": version, "job": job, "shards": names, "once": app == job}
+        entry = {"app": app, "done": done, "pending": version, "job": job, "shards": names, "once": app == job,
+                 "stored": stored_before(root, app)}
         sync_names(root, (shard.path for shard in shards))
         write_journal(journal_of(root, app), entry)
         _step("pending")
@@ -130,7 +133,7 @@ def _finish(files: ControlFiles, root: str, entry: dict[str, Any]) -> None:
             _step("renamed")
     files.sync_dir(root)
     write_journal(journal_of(root, entry["app"]),
-                  {"app": entry["app"], "done": entry["pending"], "once": entry.get("once")})
+                  {"app": entry["app"], "done": entry["pending"], "once": entry.get("once"), "stored": stored_with(entry)})
     _step("done")
     sweep(root, entry["job"])
 

@@ -30,7 +30,7 @@ from rmq_store.access.bulk._staged import append_staged, check_staged, whole_rec
 from rmq_store.base.io.files import open_regular, read_text
 from rmq_store.errors import ConfigError, CorruptionError, StoreStateError
 from rmq_store.log.recovery.places import Places
-from rmq_store.spark.journal import below, jobs_of, journal_of, wrong_in
+from rmq_store.spark.journal import below, jobs_of, journal_of, stored_with, was_stored, wrong_in
 from rmq_store.spark.leftovers import drop, sync
 from rmq_store.spark.resume import behind, present
 from rmq_store.spark.store_options import chosen_options
@@ -257,6 +257,12 @@ def write_journal(path: str, entry: dict[str, Any]) -> None:
     sync(os.path.dirname(os.path.dirname(path)))
 
 
+def stored_before(root: str, app: str) -> list[int]:
+    """The versions of an application that are known to be stored; of a journal of an earlier release its last one."""
+    entry = read_journal(journal_of(root, app)) or {}
+    return entry.get("stored") or ([] if entry.get("done") is None else [entry["done"]])
+
+
 def last_done(root: str, app: str) -> int | None:
     """The newest version of an application that is surely in the store."""
     entry = read_journal(journal_of(root, app))
@@ -302,7 +308,8 @@ def commit_staged(root: str, app: str, version: int, parts: Iterable[Staged], st
                 check_staged(store, piece, part.path)
         store.flush()
         entry = {"app": app, "done": last_done(root, app), "pending": version, "begin": store.max_log_offset, "job": job,
-                 "parts": [asdict(p) for p in parts], "query": query, "log": place, "once": app == job}
+                 "parts": [asdict(p) for p in parts], "query": query, "log": place, "once": app == job,
+                 "stored": stored_before(root, app)}
         sync_names(root, (part.path for part in parts))
         write_journal(journal_of(root, app), entry)
         _step("pending")
@@ -335,7 +342,7 @@ def is_done(root: str, app: str, version: int, query: str | None, rows: int | No
                           f"is version {version} of {_who(query)}: give this write a txnAppId of its own. A query with a new "
                           "checkpoint is another query: its batches begin at 0 again, and have other rows")
     if query is None:
-        return version <= last
+        return was_stored(root, app, version, entry, rows)
     if version < (newest := last if entry.get("pending") is None else entry["pending"]):
         raise StoreStateError(f"{root} has batch {newest} of {_who(query)} as txnAppId {app!r}, and Spark writes batch "
                               f"{version} again: the checkpoint is older than the store, and its batches may have other rows: "
@@ -428,7 +435,7 @@ def _redo(root: str, store: MessageStore, entry: dict[str, Any], fsync: bool, re
     write_journal(journal_of(root, entry["app"]),
                   {"app": entry["app"], "done": entry["pending"], "begin": entry["begin"], "end": end,
                    "records": sum(part.records for part in parts), "query": entry.get("query"), "log": entry.get("log"),
-                   "once": entry.get("once")})
+                   "once": entry.get("once"), "stored": None if entry.get("query") else stored_with(entry)})
     _step("done")
     return CommitResult(entry["pending"], records, entry["begin"] if begin is None else begin, end)
 

@@ -23,7 +23,7 @@ from rmq_store.log.recovery.lockfile import in_use
 from rmq_store.services.backup.met import Met, met_at
 
 __all__ = ["Broker", "LogFile", "brokers_of", "index_files", "is_gone", "local_path", "log_files",
-           "log_files_in", "queue_files", "queues", "whole_before"]
+           "log_files_in", "queue_files", "queues", "whole_before", "within"]
 
 
 class Broker(NamedTuple):
@@ -106,6 +106,7 @@ def brokers_of(path: str, broker_name: str | None = None, logs: str | None = Non
                 raise FileNotFoundError(2, "option path: no directory matches", part)
             roots += matches
         found = [Broker(os.path.basename(os.path.abspath(root)), os.path.abspath(root)) for root in roots]
+        found = _told_apart(found)
         if broker_name is not None:
             if len(found) > 1:
                 raise ConfigError(f"option brokerName is {broker_name!r}, but path names {len(found)} stores: "
@@ -125,6 +126,24 @@ def brokers_of(path: str, broker_name: str | None = None, logs: str | None = Non
         elif not any(os.path.isdir(log) for log in broker.logs):
             raise FileNotFoundError(2, "option commitLogPath: no such directory (on a cluster: on every node)", broker.logs[0])
     return tuple(found)
+
+
+def _told_apart(brokers: list[Broker]) -> list[Broker]:
+    """Stores whose directories have one name, as /mnt/a/store and /mnt/b/store, are called after the first part of the path,
+    from its end, in which they differ: a and b. Where that does not tell them apart they stay as they are."""
+    if len({b.name for b in brokers}) == len(brokers):
+        return brokers
+    parts = [[part for part in b.root.split(os.sep) if part][::-1] for b in brokers]
+    for names in zip(*parts, strict=False):
+        if len(set(names)) == len(names):
+            return [b._replace(name=name) for b, name in zip(brokers, names, strict=True)]
+    return brokers
+
+
+def within(broker: Broker, path: str) -> bool:
+    """Whether `path` is a directory of this store, or would lie in one, links followed."""
+    there = os.path.realpath(local_path(path))
+    return any(os.path.commonpath([place, there]) == place for place in map(os.path.realpath, (broker.root, *broker.logs)))
 
 
 def _with_logs(brokers: list[Broker], text: str) -> list[Broker]:

@@ -17,6 +17,7 @@ from rmq_store.access.bulk._staged import encode_rows
 from rmq_store.codec._codec import java_hash
 from rmq_store.errors import ConfigError
 from rmq_store.spark.journal import journal_of
+from rmq_store.spark.leftovers import missing_here
 from rmq_store.spark.options import known
 from rmq_store.spark.shards import Shard, build_shard, commit_shards
 from rmq_store.spark.staging import Staged, StageFile, abandon, commit_staged, enter, read_journal, sweep
@@ -131,24 +132,32 @@ class ShardMessage(api.WriterCommitMessage):
 
 
 def encoded(batches: Iterable[Any], options: WriteOptions, turn: int) -> Iterator[tuple[bytes, int]]:
-    """Record batches as staged records, and how many. turn: where queues begin to be given out in turn."""
+    """Record batches as staged records, and how many. turn: the partition's number, where queues begin to be given out."""
+    partition = turn
     topic = None if options.topic is None else options.topic.encode()
     for batch in batches:
         if batch.num_rows:
             columns = _columns(batch, options, turn)
-            yield encode_rows(columns, batch.num_rows, topic=topic, now=time.time_ns() // 1_000_000), batch.num_rows
+            yield encode_rows(columns, batch.num_rows, topic=topic, now=time.time_ns() // 1_000_000, first=turn - partition,
+                              of=f" of partition {partition}"), batch.num_rows
             turn += batch.num_rows
 
 
 def stage(root: str, job: str, partition: int, batches: Iterable[Any], options: WriteOptions,
           query: str | None = None) -> StagedMessage:
     """Encodes record batches into a staging file of their own."""
-    file = StageFile(root, job, partition)
+    try:
+        file = StageFile(root, job, partition)
+    except FileNotFoundError as error:
+        raise missing_here(error) from None
     try:
         for data, rows in encoded(batches, options, partition):
             file.add(data, rows)
         staged = file.finish()
         return StagedMessage(partition, staged, job, staged.records, query)
+    except FileNotFoundError as error:
+        file.discard()
+        raise missing_here(error) from None
     except BaseException:
         file.discard()
         raise

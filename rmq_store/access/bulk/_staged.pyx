@@ -116,7 +116,7 @@ cdef enum:
 ROW_ERRORS = {
     ROW_NO_TOPIC: "topic is null or empty: fill the column, or give the option topic",
     ROW_TOPIC: "topic is longer than 255 bytes or has other characters than % | A-Z a-z 0-9 _ -",
-    ROW_BODY: "body is null or longer than 1 GiB",
+    ROW_BODY: "body is null or longer than 1 GiB: give an empty one where there is none, and leave out or shorten others",
     ROW_SEPARATOR: "tags, keys or a property holds the character 0x01 or 0x02, which separates properties in a record",
     ROW_QUEUE: "queueId is negative",
     ROW_DELAY: "the property DELAY asks for a delay, which only a put can arrange, or is no number: drop it, or make it 0",
@@ -218,13 +218,15 @@ cdef inline bint _scheduled(const RecordArgs *a) noexcept nogil:
     return a.topic_size == 19 and memcmp(a.topic, b"SCHEDULE_TOPIC_XXXX", 19) == 0
 
 
-def encode_rows(columns, int64_t count, *, bytes topic=None, int32_t queue_id=0, int64_t now=0):
+def encode_rows(columns, int64_t count, *, bytes topic=None, int32_t queue_id=0, int64_t now=0, str of="",
+                int64_t first=0):
     """Rows of Arrow columns as staged records, one behind the other: bytes.
 
     columns: {name: (validity or None, int32 ends or None, data)} with the names of COLUMN_ORDER: topic, body, tags, keys as
     text or bytes, queueId, flag, sysFlag, reconsumeTimes as int32, bornTimestamp as int64 ms, properties as a map (its ends,
     then names and values). topic, queue_id: for rows without. now: born time of rows without, ms. Raises MessageIllegal and
-    PropertiesSizeExceeded with the number of the row. Any thread; the GIL is released.
+    PropertiesSizeExceeded with the number of the row, from `first` on; of: words behind it, for whose rows these are. Any
+    thread; the GIL is released.
     """
     cdef _Held held = _Held(columns)
     cdef RecordArgs a
@@ -258,10 +260,10 @@ def encode_rows(columns, int64_t count, *, bytes topic=None, int32_t queue_id=0,
         if full:
             raise MemoryError("staged records")
         if error == ROW_PROPERTIES:
-            raise PropertiesSizeExceeded(exceeds(f"properties of row {i}", "larger", f"{PROPERTIES_SIZE_MAX} bytes",
+            raise PropertiesSizeExceeded(exceeds(f"properties of row {first + i}{of}", "larger", f"{PROPERTIES_SIZE_MAX} bytes",
                                                  "put what is long into the body"))
         if error != ROW_OK:
-            raise MessageIllegal(f"row {i}: {ROW_ERRORS[error]}")
+            raise MessageIllegal(f"row {first + i}{of}: {ROW_ERRORS[error]}")
         return PyBytes_FromStringAndSize(<char *> out, used)
     finally:
         free(out)

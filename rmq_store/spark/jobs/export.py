@@ -24,12 +24,13 @@ from rmq_store.spark.arrow import read_pieces
 from rmq_store.spark.asked import warn_of_unknown_topics
 from rmq_store.spark.jobs.exported import MANIFEST, VERSION, choosing, no_strangers, read_manifest, verify_export
 from rmq_store.spark.jobs.exported import checksum as _checksum
-from rmq_store.spark.leftovers import drop, open_file, sync, work_directory
+from rmq_store.spark.leftovers import drop, missing_here, open_file, sync, work_directory
 from rmq_store.spark.options import ReadOptions
 from rmq_store.spark.positions import LogPositions, begin_of_new
 from rmq_store.spark.scan import option_texts
 from rmq_store.spark.schema import arrow_schema, columns_of
 from rmq_store.spark.splits import Piece, in_time, pieces_of, with_end
+from rmq_store.spark.stores import within
 
 __all__ = ["Exported", "export", "verify_export"]
 
@@ -38,6 +39,7 @@ log_of = logging.getLogger("rmq_store.spark")
 COLUMNS = {"file": "STRING", "broker": "STRING", "begin": "BIGINT", "end": "BIGINT", "rows": "BIGINT", "bytes": "BIGINT",
            "crc32c": "BIGINT"}
 READY = "_ready"
+_CODECS = ("zstd", "snappy", "gzip", "lz4", "brotli")
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,8 @@ def work(part: Any, arguments: dict[str, Any]) -> Iterator[Any]:
             writer.close()
             size, crc = _checksum(temporary, sync=True)
             os.rename(temporary, path)
+    except FileNotFoundError as error:
+        raise error if "every node" in str(error) else missing_here(error) from None
     finally:
         if os.path.exists(temporary):
             os.unlink(temporary)
@@ -93,12 +97,21 @@ def export(spark: Any, path: Any, directory: str, compression: str = "zstd", **o
     set of stores; newBrokers says where one begins that is new. One export at a time. Raises CorruptionError (damage, or a log
     that lost what was to be exported), ConfigError, StoreStateError (another export was at the directory meanwhile).
     """
+    import pyarrow as pa
+
     from rmq_store.spark.jobs.run import collect
 
     read = option_texts({"path": path, **options})
     parsed = ReadOptions.parse(read)
     if parsed.view != "messages":
         raise ConfigError(f"option view is {parsed.view!r}: an export has messages; df.write.parquet writes the other views")
+    for broker in parsed.brokers:
+        if within(broker, directory):
+            raise ConfigError(f"the directory {directory} is, or lies in, the store that is exported ({broker.root}): "
+                              "name another one")
+    codec = str(compression).lower()
+    if codec != "none" and (codec not in _CODECS or not pa.Codec.is_available(codec)):
+        raise ConfigError(f"compression is {compression!r}: it is one of none, {', '.join(_CODECS)}")
     warn_of_unknown_topics(parsed)
     os.makedirs(directory, exist_ok=True)
     _finish(directory)

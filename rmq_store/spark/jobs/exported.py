@@ -90,7 +90,7 @@ def verify_export(directory: str, path: Any = None, **options: Any) -> int:
         whole = os.path.join(directory, file["file"])
         found = checksum(whole)
         if found != (file["bytes"], file["crc32c"]):
-            raise CorruptionError(whole, None, f"{file['bytes']} bytes with crc32c {file['crc32c']:#010x}",
+            raise _wrong(whole, None, f"{file['bytes']} bytes with crc32c {file['crc32c']:#010x}",
                                   f"{found[0]} with {found[1]:#010x}")
         if file["file"].endswith(".parquet"):
             _check_rows(whole, file)
@@ -112,14 +112,14 @@ def _check_rows(path: str, file: dict[str, Any]) -> None:
     with pq.ParquetFile(path) as parquet:
         told = [name for name in ("physicalOffset", "brokerName") if name in parquet.schema_arrow.names]
         if parquet.metadata.num_rows != file["rows"]:
-            raise CorruptionError(path, None, f"{file['rows']} rows", f"{parquet.metadata.num_rows}")
+            raise _wrong(path, None, f"{file['rows']} rows", f"{parquet.metadata.num_rows}")
         last = -1
         for batch in parquet.iter_batches(columns=told) if "begin" in file and told else ():
             if "brokerName" in told and set(batch.column("brokerName").to_pylist()) - {file["broker"]}:
-                raise CorruptionError(path, None, f"rows of broker {file['broker']}", "others")
+                raise _wrong(path, None, f"rows of broker {file['broker']}", "others")
             for at in batch.column("physicalOffset").to_pylist() if "physicalOffset" in told else ():
                 if not (last < at and file["begin"] <= at < file["end"]):
-                    raise CorruptionError(path, at, f"rows of [{file['begin']}, {file['end']}), each once and in order",
+                    raise _wrong(path, at, f"rows of [{file['begin']}, {file['end']}), each once and in order",
                                           f"one of {at} behind one of {last}")
                 last = at
 
@@ -135,7 +135,7 @@ def _ranges(directory: str, manifest: dict[str, Any]) -> dict[str, list[dict[str
         end = manifest["positions"].get(broker, 0)
         for one, two in pairwise([*files, {"begin": end}]):
             if one["end"] > two["begin"]:
-                raise CorruptionError(os.path.join(directory, one["file"]), None, f"no row at or behind {two['begin']}, where "
+                raise _wrong(os.path.join(directory, one["file"]), None, f"no row at or behind {two['begin']}, where "
                                       "the next file, or what is exported, begins or ends", f"rows up to {one['end']}")
     return found
 
@@ -150,7 +150,7 @@ def _compare(directory: str, log: LogPositions, manifest: dict[str, Any], files:
         upto = manifest["positions"].get(name, 0) if file is None else file["begin"]
         missing = sum(batch.num_rows for batch in _read(log, at, upto))
         if missing:
-            raise CorruptionError(directory, at, f"a file with {missing} rows of {name} from offsets [{at}, {upto})", "none")
+            raise _wrong(directory, at, f"a file with {missing} rows of {name} from offsets [{at}, {upto})", "none")
         if file is None:
             break
         at = file["end"]
@@ -159,8 +159,16 @@ def _compare(directory: str, log: LogPositions, manifest: dict[str, Any], files:
         path = os.path.join(directory, file["file"])
         with pq.ParquetFile(path) as parquet:
             if parquet.read().to_pylist() != [row for batch in _read(log, file["begin"], at) for row in batch.to_pylist()]:
-                raise CorruptionError(path, file["begin"], f"the rows that {log.broker.root} has in [{file['begin']}, {at})",
+                raise _wrong(path, file["begin"], f"the rows that {log.broker.root} has in [{file['begin']}, {at})",
                                       "others")
+
+
+def _wrong(path: str, at: int | None, expected: object, found: object) -> CorruptionError:
+    """The store may be whole: what is wrong is in the directory of the export."""
+    error = CorruptionError(path, at, expected, found)
+    error.cure = ("a file of the export was changed or damaged, which says nothing of the store: export into a new directory, "
+                  "or put this one back from a copy")
+    return error
 
 
 def _read(log: LogPositions, begin: int, end: int) -> Iterator[Any]:

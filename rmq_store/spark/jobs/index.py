@@ -13,6 +13,7 @@ from rmq_store.base.io.files import open_regular
 from rmq_store.codec._layout import INDEX_AT_BEGIN_TIMESTAMP, INDEX_HEADER_SIZE
 from rmq_store.codec.layout import get64
 from rmq_store.queues.index.geometry import geometry_of
+from rmq_store.services.integrity.choosing import chosen_options
 from rmq_store.spark.jobs.pieces import PART_SIZE, Piece, check_chain, store_with_log, whole_log
 from rmq_store.spark.jobs.queues import put_in_place
 from rmq_store.spark.leftovers import drop, work_directory
@@ -26,11 +27,14 @@ COLUMNS = {"part": "INT", "path": "STRING", "begin": "BIGINT", "first": "BIGINT"
 
 @dataclass(frozen=True)
 class RebuiltIndex:
-    """What a rebuild made. directory: where the index files are now."""
+    """What a rebuild made. directory: where the index files are now. slots, entries: the sizes of each; a store that has others
+    as index_slots and index_entries_max refuses them."""
 
     directory: str
     files: int
     keys: int
+    slots: int = 0
+    entries: int = 0
 
 
 def plan(arguments: dict[str, Any]) -> list[Any]:
@@ -64,7 +68,8 @@ def rebuild_index(spark: Any, root: str, install: bool = False, split_size: int 
                   entries: int | None = None, commitlog_path: Any = None) -> RebuiltIndex:
     """Makes the index files of the store at `root` from its log; install, commitlog_path and errors as rebuild_queues.
 
-    slots, entries: their geometry; None: that of the files there, else RocketMQ's 5,000,000 and 20,000,000. Files are called
+    slots, entries: their geometry; None: that of the files there, else as the store's
+    configuration says, else RocketMQ's 5,000,000 and 20,000,000. Files are called
     after the store time of their first key: RocketMQ calls them after the moment they were made.
     """
     from rmq_store.spark.jobs.run import collect
@@ -88,7 +93,7 @@ def rebuild_index(spark: Any, root: str, install: bool = False, split_size: int 
         os.rename(os.path.join(work, "files"), target)      # what a late attempt makes now has no place to go
     _rename(target, len(files))
     directory = put_in_place(root, target, "index") if install else target
-    return RebuiltIndex(directory, len(files), made)
+    return RebuiltIndex(directory, len(files), made, common["slots"], common["entries"])
 
 
 def _files(keys: list[int], each: int) -> list[tuple[int, int, int]]:
@@ -110,7 +115,8 @@ def _geometry(root: str) -> tuple[int, int]:
             shape = geometry_of(file.fileno())
         if shape is not None:
             return shape
-    return 5_000_000, 20_000_000
+    options = chosen_options(root, {})[1]       # of the store's own configuration, else RocketMQ's
+    return int(options.index_slots), int(options.index_entries_max)
 
 
 def _rename(directory: str, count: int) -> None:

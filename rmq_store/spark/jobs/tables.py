@@ -4,9 +4,22 @@ They read what they need of each message and nothing more; bodies travel only wh
 """
 from typing import Any
 
-from rmq_store.spark.scan import scan, write_store
+from rmq_store.errors import ConfigError
+from rmq_store.spark.options import ReadOptions
+from rmq_store.spark.scan import is_connect, scan, write_store
+from rmq_store.spark.stores import within
 
 __all__ = ["compact", "diff", "key_statistics", "merge", "replay", "retention", "topic_statistics"]
+
+
+def _refuse_itself(spark: Any, source: Any, target: str, options: dict[str, Any]) -> None:
+    """Raises ConfigError for a copy into a store that is read. Under Connect the paths are the server's: nobody looks here."""
+    if is_connect(spark):
+        return
+    for broker in ReadOptions.parse({"path": source, **options}).brokers:
+        if within(broker, target):
+            raise ConfigError(f"the target {target} is, or lies in, the store that is read ({broker.root}): its messages "
+                              "would be there twice: name another directory")
 
 
 def topic_statistics(spark: Any, path: Any, **options: Any) -> Any:
@@ -34,6 +47,12 @@ def retention(spark: Any, path: Any, hours: Any = (24, 48, 72, 168), now: int | 
     the newest store time."""
     from pyspark.sql import functions as f
 
+    try:
+        wanted = [int(h) for h in hours]
+    except (TypeError, ValueError):
+        wanted = []
+    if not wanted:
+        raise ConfigError(f"hours is {hours!r}: give whole numbers of hours, as in (24, 48)")
     df = scan(spark, path, ["storeTimestamp", "storeSize"], **options)
     ages = df.select(f.unix_millis("storeTimestamp").alias("ms"), "storeSize")
     top = f.lit(now) if now is not None else f.lit(ages.agg(f.max("ms")).collect()[0][0])
@@ -43,7 +62,7 @@ def retention(spark: Any, path: Any, hours: Any = (24, 48, 72, 168), now: int | 
         return ages.agg(f.lit(h).alias("hours"), f.sum(f.when(inside, 1).otherwise(0)).alias("messages"),
                         f.sum(f.when(inside, f.col("storeSize")).otherwise(0)).alias("bytes"), f.sum("storeSize").alias("all"))
 
-    kept = [keeping(int(h)) for h in hours]
+    kept = [keeping(h) for h in wanted]
     whole = kept[0]
     for row in kept[1:]:
         whole = whole.unionAll(row)
@@ -77,6 +96,7 @@ def replay(spark: Any, source: Any, target: str, txn_app_id: str, txn_version: i
     to so many new stores under `target` in place of one, each with a run of the log. Bodies, flags, properties, tags, keys,
     queue ids and born times stay; places, store times and hosts are the target's.
     """
+    _refuse_itself(spark, source, target, options)
     write_store(scan(spark, source, **options), target, txn_app_id=txn_app_id, txn_version=txn_version, store=store,
                 shards=shards)
 
@@ -93,6 +113,7 @@ def compact(spark: Any, source: Any, target: str, txn_app_id: str, txn_version: 
     keys are left out. The choice is made on metadata; only what survives is read with its body. Else as replay."""
     from pyspark.sql import functions as f
 
+    _refuse_itself(spark, source, target, options)
     keys = scan(spark, source, ["topic", "keys", "brokerName", "physicalOffset", "storeTimestamp"], **options)
     newest = (keys.where("keys is not null").groupBy("topic", "keys")
               .agg(f.max(f.struct("storeTimestamp", "physicalOffset", "brokerName")).alias("last"))
