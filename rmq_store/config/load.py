@@ -21,6 +21,7 @@ from rmq_store.events import Event, emit
 __all__ = ["Default", "Options", "changed", "resolve"]
 
 _HOST = {"brokerIP1": 0, "listenPort": 1}       # both together are store_host
+_AGAINST = ("reject", "disable", "ignore", "skip", "forbid")   # such a name says the opposite of one without the word
 _GIVEN = ("keyword", "environment", "file", "reconfigure")
 
 
@@ -157,6 +158,7 @@ def _named(source: Source, path: object) -> dict[str, tuple[str, Any]]:
     host: list[str | None] = [None, None]
     ignored: list[str] = []
     no_effect: list[str] = []
+    unknown: list[str] = []
     for key, value in source.entries.items():
         if isinstance(value, Default):
             continue
@@ -172,7 +174,9 @@ def _named(source: Source, path: object) -> dict[str, tuple[str, Any]]:
         elif is_broker_only(key) or key in NEVER_READ:
             ignored.append(key)
         else:
-            _unknown(key, source, ignored)
+            unknown += _unknown(key, source, ignored)
+    if unknown:
+        raise ConfigError("; ".join(unknown) + _where(source))
     if any(host) and "store_host" not in given:
         _take_host(given, host, ignored)
     if no_effect:
@@ -249,24 +253,24 @@ def _without_effect(key: str, value: object, path: object, source: Source) -> li
     return []
 
 
-def _unknown(key: str, source: Source, ignored: list[str]) -> None:
-    """Raises; but what stands in the environment and is like no option may be somebody else's: a Kubernetes service of the name
+def _unknown(key: str, source: Source, ignored: list[str]) -> list[str]:
+    """What the error says of one key, so that all are named at once. But what stands in the environment and is like no option may be somebody else's: a Kubernetes service of the name
     rmq-store puts RMQ_STORE_SERVICE_HOST there."""
     def plain(name: str) -> str:
         return name.replace("_", "").lower()
 
     all_names = ["profile", "config", *BROKER_ONLY, *NO_EFFECT, *NOT_SUPPORTED, *BY_UPSTREAM, *BY_NAME]
     candidates = BY_NAME if source.origin == "environment" else all_names
-    names = {plain(n): n for n in candidates}
+    names = {plain(n): n for n in candidates if n.startswith(_AGAINST) == key.startswith(_AGAINST)}
     import difflib  # for a misspelt name only
 
     near = difflib.get_close_matches(plain(key), names, n=1, cutoff=0.75 if source.origin == "environment" else 0.6)
     if not near and source.origin == "environment":
         ignored.append(_spelt(key, source))
-        return
+        return []
     hint = (f"did you mean {_spelt(names[near[0]], source)}?" if near else
             "`rmqstore config options` and docs/options.md list all options")
-    raise ConfigError(f"option {_spelt(key, source)} is unknown: {hint}{_where(source)}")
+    return [f"option {_spelt(key, source)} is unknown: {hint}"]
 
 
 def _spelt(key: str, source: Source) -> str:
