@@ -20,6 +20,7 @@ cdef struct Checkpointer:
     const rmq_io *io
     Dispatcher *d
     CheckpointTimes times
+    bint final                      # a sync failed; else what failed is done with the next look
     int64_t flushed_ns              # when `flushed` was written without the rest
     int fd
     int64_t interval_ns             # of syncing queues with enough dirty pages
@@ -31,7 +32,8 @@ cdef struct Checkpointer:
     bint running
     int stop
 
-cdef int checkpoint_write(const rmq_io *io, int fd, const CheckpointTimes *times) noexcept nogil     # and sync
+# Writes and syncs; *synced: it came to the sync, whose error is final. 0 or -errno.
+cdef int checkpoint_write(const rmq_io *io, int fd, const CheckpointTimes *times, bint *synced) noexcept nogil
 # Syncs queues and index, then writes the checkpoint. The log must be flushed by the caller where that is wanted. 0 or -errno.
 cdef int checkpoint_now(Checkpointer *c) noexcept nogil
 cdef Checkpointer *checkpointer_new(Dispatcher *d, int fd) noexcept nogil

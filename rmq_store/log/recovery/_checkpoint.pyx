@@ -13,13 +13,14 @@ from libc.stdlib cimport calloc
 from rmq_store.base.io._io cimport rmq_io, rmq_pwrite_all
 from rmq_store.base.io._sync cimport (rmq_event_ticket, rmq_event_wait, rmq_event_wake, rmq_load, rmq_load32, rmq_publish,
                                       rmq_publish32, rmq_thread_join, rmq_thread_start)
+from rmq_store.base.io._want cimport rmq_is_want
 from rmq_store.codec._layout cimport (CHECKPOINT_AT_CONFIRM, CHECKPOINT_AT_FLUSHED, CHECKPOINT_AT_INDEX, CHECKPOINT_AT_LOGICS,
                                       CHECKPOINT_AT_MASTER_FLUSHED, CHECKPOINT_AT_PHYSICAL, CHECKPOINT_AT_SEAL,
                                       CHECKPOINT_FIELDS_SIZE, CHECKPOINT_SEAL_HIGH, CHECKPOINT_SEAL_LOW)
 from rmq_store.codec._record cimport rmq_put64
 from rmq_store.log.commitlog._log cimport FENCE_SYNC, Log, log_fence
 from rmq_store.log.dispatch._dispatch cimport Dispatcher
-from rmq_store.queues.consumequeue._queue cimport queues_sync
+from rmq_store.queues.consumequeue._queue cimport queues_sync, queues_sync_failed
 from rmq_store.queues.index._index cimport index_sync
 
 cdef int64_t TICK_NS = 250_000_000
@@ -27,7 +28,7 @@ cdef int64_t FLUSHED_EVERY_NS = 1_000_000_000       # what lies behind it a reco
 cdef int64_t LOCK_WARN_MS = 500
 
 
-cdef int checkpoint_write(const rmq_io *io, int fd, const CheckpointTimes *times) noexcept nogil:
+cdef int checkpoint_write(const rmq_io *io, int fd, const CheckpointTimes *times, bint *synced) noexcept nogil:
     # All inside one sector: a power cut leaves the old or the new ones.
     cdef unsigned char[CHECKPOINT_FIELDS_SIZE] data
     cdef int64_t seal = <int64_t> CHECKPOINT_SEAL_HIGH << 32 | CHECKPOINT_SEAL_LOW
@@ -40,7 +41,23 @@ cdef int checkpoint_write(const rmq_io *io, int fd, const CheckpointTimes *times
     rmq_put64(data + CHECKPOINT_AT_FLUSHED, times.flushed)
     rmq_put64(data + CHECKPOINT_AT_SEAL, times.physical ^ times.flushed ^ seal)
     rc = rmq_pwrite_all(io, fd, data, CHECKPOINT_FIELDS_SIZE, 0)
+    synced[0] = rc >= 0
     return rc if rc < 0 else io.fdatasync(io.ctx, fd)
+
+
+cdef int _write(Checkpointer *c, const CheckpointTimes *next) noexcept nogil:
+    cdef bint synced = False
+    cdef int rc = checkpoint_write(c.io, c.fd, next, &synced)
+    c.final = synced or not rmq_is_want(rc)
+    if rc >= 0:
+        c.times = next[0]
+    return rc
+
+
+cdef int _sync_queues(Checkpointer *c, int64_t pages_min) noexcept nogil:
+    cdef int rc = queues_sync(c.d.queues, pages_min)
+    c.final = queues_sync_failed(c.d.queues) or not rmq_is_want(rc)
+    return rc
 
 
 cdef int checkpoint_now(Checkpointer *c) noexcept nogil:
@@ -51,10 +68,11 @@ cdef int checkpoint_now(Checkpointer *c) noexcept nogil:
     cdef int64_t flushed = rmq_load(&log.flushed)
     cdef int64_t physical = rmq_load(&log.flushed_timestamp)
     cdef int64_t index = 0
-    cdef int rc = queues_sync(c.d.queues, 0)
+    cdef int rc = _sync_queues(c, 0)
     if rc < 0:
         return rc
     if c.d.index != NULL:
+        c.final = True
         rc = index_sync(c.d.index, True, &index)
         if rc < 0:
             return rc
@@ -71,17 +89,13 @@ cdef int checkpoint_now(Checkpointer *c) noexcept nogil:
     next.flushed = flushed
     if rmq_load(&log.confirm) != INT64_MAX:
         next.confirm = rmq_load(&log.confirm)
-    rc = checkpoint_write(c.io, c.fd, &next)
-    if rc >= 0:
-        c.times = next
-    return rc
+    return _write(c, &next)
 
 
 cdef int _flushed_now(Checkpointer *c, int64_t now) noexcept nogil:
     # How far the log is flushed, without a sync of queues and index: their times stay.
     cdef CheckpointTimes next = c.times
     cdef int64_t physical
-    cdef int rc
     next.flushed = rmq_load(&c.d.log.flushed)
     if next.flushed == c.times.flushed or now - c.flushed_ns < FLUSHED_EVERY_NS:
         return 0
@@ -89,10 +103,7 @@ cdef int _flushed_now(Checkpointer *c, int64_t now) noexcept nogil:
     physical = rmq_load(&c.d.log.flushed_timestamp)
     if physical > next.physical:
         next.physical = physical
-    rc = checkpoint_write(c.io, c.fd, &next)
-    if rc >= 0:
-        c.times = next
-    return rc
+    return _write(c, &next)
 
 
 cdef void _watch_lock(Log *log) noexcept nogil:
@@ -129,13 +140,15 @@ cdef void *_run(void *arg) noexcept nogil:
                 rc = checkpoint_now(c)
         elif now - last >= rmq_load(&c.interval_ns):
             last = now
-            rc = queues_sync(c.d.queues, rmq_load(&c.pages_min))
+            rc = _sync_queues(c, rmq_load(&c.pages_min))
             if rc >= 0:
                 rc = _flushed_now(c, now)
-        if rc < 0:
+        if rc < 0 and c.final:
             rmq_publish32(&c.error, -rc)
             log_fence(log, rc, FENCE_SYNC)
             break
+        if rc < 0:
+            written = -1        # for want of something: the checkpoint stays as it is, which is true, until the next look
         rmq_event_wait(&c.wanted, ticket, TICK_NS)
     return NULL
 

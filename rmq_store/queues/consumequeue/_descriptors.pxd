@@ -37,6 +37,9 @@ cdef struct FileCache:
     bint readonly
     bint following                  # another process writes: what is not there may come back (_follow.pxd)
     bint base_made                  # by this process: its name may not be on the device. The dispatcher's
+    int sync_failed                 # atomic: a sync failed, with this errno; not for want of a descriptor
+    int base_due                    # NewDirs of the directory of all queues; the sync thread's
+    int ext_due                     # the same of ConsumeQueueExt
     rmq_mutex lock                  # guards everything below
     rmq_event freed
     int waiters

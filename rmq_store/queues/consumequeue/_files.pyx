@@ -6,7 +6,7 @@ from libc.string cimport memcpy, strlen
 
 from rmq_store.base.io._io cimport rmq_io, rmq_pread_all, rmq_pwrite_all
 from rmq_store.base.io._sync cimport (EEXIST, EINVAL, EIO, ENOENT, ENOMEM, EROFS, rmq_load, rmq_load32, rmq_mutex_lock,
-                                      rmq_mutex_unlock, rmq_publish, rmq_swap32)
+                                      rmq_mutex_unlock, rmq_publish, rmq_publish32, rmq_swap32)
 from rmq_store.codec._record cimport topic_fits
 from rmq_store.queues.consumequeue._descriptors cimport (FILES_PATH_SIZE, FileCache, UnitFiles, descriptor_acquire,
                                                          descriptor_forget, descriptor_release, descriptor_reserve,
@@ -262,6 +262,7 @@ cdef int files_sync(FileCache *c, UnitFiles *f, int64_t to) noexcept nogil:
         rc = c.io.fdatasync(c.io.ctx, c.slots[i].fd)
         descriptor_release(c, i)
         if rc < 0:
+            rmq_publish32(&c.sync_failed, -rc)
             return rc
         start += f.file_size
     if to > f.synced:

@@ -93,6 +93,7 @@ cdef int64_t queues_placeless(QueueTable *t, int64_t *at) noexcept nogil
 # ---- durability: one thread at a time (the checkpoint thread, close). Syncs files with entries published since the last sync;
 # pages_min 0: all of them. 0 or -errno (the first error; never retried).
 cdef int queues_sync(QueueTable *t, int64_t pages_min) noexcept nogil
+cdef bint queues_sync_failed(QueueTable *t) noexcept nogil      # for good: else the call lacked something, and is made again
 
 # ---- reading: any thread. Copies up to `count` units from queue offset `from_offset` on, never past max_offset, never across
 # the end of a file. Returns the number of units, 0 if there are none, or -errno. Of a batch queue: _batches.pxd.

@@ -346,6 +346,10 @@ cdef int queues_sync(QueueTable *t, int64_t pages_min) noexcept nogil:
     return entries_sync(&t.state, pages_min)
 
 
+cdef bint queues_sync_failed(QueueTable *t) noexcept nogil:
+    return t.state.sync_error < 0
+
+
 # ---- reading
 
 cdef int64_t queue_read(QueueTable *t, Queue *q, int64_t from_offset, unsigned char *out, int64_t count) noexcept nogil:

@@ -1,10 +1,11 @@
 """Entries on their way to the device (RocketMQ: FlushConsumeQueueService). Contract in _syncing.pxd."""
 from libc.stdint cimport int64_t
 
-from rmq_store.base.io._sync cimport (ENOMEM, RMQ_SWEEP_ALONE, rmq_fence, rmq_load, rmq_load32, rmq_mutex_lock,
-                                      rmq_mutex_unlock, rmq_publish32, rmq_swap32, rmq_sweep_all)
+from rmq_store.base.io._sync cimport (ENOMEM, RMQ_SWEEP_ALONE, rmq_cas32, rmq_fence, rmq_load, rmq_load32, rmq_mutex_lock,
+                                      rmq_mutex_unlock, rmq_publish32, rmq_sweep_all)
+from rmq_store.base.io._want cimport rmq_is_want, rmq_is_want_of_open
 from rmq_store.codec._layout cimport UNIT_SIZE
-from rmq_store.queues.consumequeue._descriptors cimport UnitFiles
+from rmq_store.queues.consumequeue._descriptors cimport FileCache, UnitFiles
 from rmq_store.queues.consumequeue._entries cimport entries_note_unsynced
 from rmq_store.queues.consumequeue._files cimport (NEW_IN_BASE, NEW_IN_PARENT, NEW_IN_TOPIC, files_sync, files_sync_base,
                                                    files_sync_dirs)
@@ -28,18 +29,30 @@ cdef struct Syncing:
     bint many                           # queues wait: those that are new do so no longer
     int base_dirs                       # NewDirs of their directories; under sync_lock
     int ext_dirs
+    int want                            # atomic: what a queue lacked, which is looked at again; 0 nothing
     Queue *queues[SYNC_AT_ONCE]
 
 
+cdef int _noted(FileCache *c, int rc) noexcept nogil:
+    # What the sync of a directory said.
+    if rc < 0 and not rmq_is_want_of_open(rc):
+        rmq_publish32(&c.sync_failed, -rc)
+    return rc
+
+
 cdef int _sync_files(TableState *t, UnitFiles *f, int64_t to, int *base_dirs) noexcept nogil:
-    # A queue's files, then its directories; that of all queues is left to the end.
+    # A queue's files, then its directories; that of all queues is left to the end. Where dispatch notes more meanwhile, all are
+    # synced once more.
     cdef int dirs
     cdef int rc = files_sync(t.cache, f, to)
     if rc < 0:
         return rc
-    dirs = rmq_swap32(&f.new_dirs, 0)
+    dirs = rmq_load32(&f.new_dirs)
     base_dirs[0] = dirs & (NEW_IN_BASE | NEW_IN_PARENT)
-    return files_sync_dirs(t.cache, f, dirs & ~(NEW_IN_BASE | NEW_IN_PARENT))
+    rc = _noted(t.cache, files_sync_dirs(t.cache, f, dirs & ~(NEW_IN_BASE | NEW_IN_PARENT)))
+    if rc >= 0:
+        rmq_cas32(&f.new_dirs, dirs, 0)
+    return rc
 
 
 cdef int _sync_queue(void *ctx, int64_t i) noexcept nogil:
@@ -48,7 +61,7 @@ cdef int _sync_queue(void *ctx, int64_t i) noexcept nogil:
     cdef QueueState *s = state_hold(x.t, x.queues[i])
     cdef int rc
     if s == NULL:
-        return -ENOMEM
+        return _noted(x.t.cache, -ENOMEM)       # it has left the chain
     rc = _sync_held(x, x.queues[i], s)
     state_let(x.t, x.queues[i])
     return rc
@@ -68,7 +81,7 @@ cdef int _sync_held(Syncing *x, Queue *q, QueueState *s) noexcept nogil:
         return 0
     rc = _sync_files(t, &s.entries, to, &base_dirs)
     if s.batched and rc >= 0 and base_dirs:
-        rc = files_sync_dirs(t.cache, &s.entries, base_dirs)        # another directory than that of the other queues
+        rc = _noted(t.cache, files_sync_dirs(t.cache, &s.entries, base_dirs))   # not that of the other queues
         base_dirs = 0
     if rc >= 0 and t.ext_file_size > 0:
         rc = _sync_files(t, &s.ext, rmq_load(&s.ext.written), &ext_dirs)
@@ -77,6 +90,10 @@ cdef int _sync_held(Syncing *x, Queue *q, QueueState *s) noexcept nogil:
         x.base_dirs |= base_dirs
         x.ext_dirs |= ext_dirs
         rmq_mutex_unlock(&t.sync_lock)
+    if rmq_is_want(rc) and rmq_load32(&t.cache.sync_failed) == 0:
+        entries_note_unsynced(t, q)
+        rmq_publish32(&x.want, rc)
+        return 0                        # the others have their turn
     return rc
 
 
@@ -96,9 +113,20 @@ cdef bint _many(const Queue *chain) noexcept nogil:
     return n == RMQ_SWEEP_ALONE
 
 
+cdef int _sync_bases(FileCache *c, const char *dir, const char *ext_dir) noexcept nogil:
+    cdef int rc = _noted(c, files_sync_base(c, dir, c.base_due))
+    if rc < 0:
+        return rc
+    c.base_due = 0
+    rc = _noted(c, files_sync_base(c, ext_dir, c.ext_due))
+    if rc >= 0:
+        c.ext_due = 0
+    return rc
+
+
 cdef int _sync(TableState *t, int64_t pages_min) noexcept nogil:
     # A failed sync is final for the table: the kernel reports an error once, and what it dropped cannot be told from what it
-    # kept. Dispatch and readers keep half of the descriptors.
+    # kept. For want of a descriptor none was tried: the next call does. Dispatch and readers keep half of the descriptors.
     cdef Syncing x
     cdef Queue *chain
     cdef int64_t n
@@ -112,7 +140,7 @@ cdef int _sync(TableState *t, int64_t pages_min) noexcept nogil:
     x.t = t
     x.pages_min = pages_min
     x.many = _many(chain)
-    x.base_dirs = x.ext_dirs = 0
+    x.base_dirs = x.ext_dirs = x.want = 0
     while chain != NULL and rc >= 0:
         n = 0
         while chain != NULL and n < SYNC_AT_ONCE:       # a queue is entered in no other chain before its turn
@@ -120,10 +148,12 @@ cdef int _sync(TableState *t, int64_t pages_min) noexcept nogil:
             chain = state_of(chain).next_unsynced
             n += 1
         rc = rmq_sweep_all(n, _sync_queue, &x, t.cache.capacity // 2, NULL)
+    t.cache.base_due |= x.base_dirs
+    t.cache.ext_due |= x.ext_dirs
     if rc >= 0:
-        rc = files_sync_base(t.cache, t.dir, x.base_dirs)
+        rc = rmq_load32(&x.want)
     if rc >= 0:
-        rc = files_sync_base(t.cache, t.ext_dir, x.ext_dirs)
-    if rc < 0:
+        rc = _sync_bases(t.cache, t.dir, t.ext_dir)
+    if rc < 0 and (rmq_load32(&t.cache.sync_failed) != 0 or not rmq_is_want(rc)):
         t.sync_error = rc
     return rc

@@ -15,6 +15,7 @@ from libc.stdint cimport INT64_MAX, int32_t, int64_t
 from rmq_store.access.core._core cimport StoreCore
 from rmq_store.base.io._io cimport IoTable, rmq_io
 from rmq_store.base.io._sync cimport rmq_event_wake, rmq_load, rmq_load32, rmq_mutex_lock, rmq_mutex_unlock, rmq_publish
+from rmq_store.base.io._want cimport RMQ_WANT_RETRY_NS, rmq_is_want
 from rmq_store.base.segment._file cimport (FileRow, LogFile, log_file_hold, log_file_release, log_file_unguard, row_end,
                                            row_pop, row_release, row_shift, row_start)
 from rmq_store.log.commitlog._log cimport FENCE_WRITE, log_fence, log_lock_begin, log_lock_end
@@ -27,6 +28,7 @@ cdef extern from "<unistd.h>" nogil:
     int usleep(unsigned int us)
 
 cdef int64_t PAUSE_MAX_NS = 50_000_000
+cdef int DELETE_TRIES = 50
 cdef int64_t SLICE = 32 << 20           # unmapped at once: a put that needs a new page waits no longer than for so much
 
 
@@ -334,11 +336,11 @@ def remove_queue(StoreCore store not None, int64_t number, int64_t physical_belo
     gets queue offset 0, and records below `physical_below` that are not dispatched yet get no entry. Durable. following: -1 of
     a slave's queue, where the master numbers.
 
-    Puts wait for the change in memory only, dispatch for all of it. Raises OSError, after which the store is fenced: what is
-    left of the files is for a recovery.
+    Puts wait for the change in memory only, dispatch for all of it, also for what the deletion lacks for up to 5 s. Raises
+    OSError, after which the store is fenced: what is left of the files is for a recovery.
     """
     cdef Queue *q
-    cdef int rc = 0
+    cdef int rc = 0, tries = 0
     cdef bint gone = False
     store._enter()
     q = queues_at(store.queues, number)
@@ -354,6 +356,10 @@ def remove_queue(StoreCore store not None, int64_t number, int64_t physical_belo
         log_lock_end(store.log)
         if gone:
             rc = queue_delete_files(store.queues, q)
+            while rmq_is_want(rc) and tries < DELETE_TRIES:     # it continues where it stopped; dispatch has to wait for it
+                tries += 1
+                usleep(<unsigned int> (RMQ_WANT_RETRY_NS // 1000))
+                rc = queue_delete_files(store.queues, q)
             if rc < 0:
                 log_fence(store.log, rc, FENCE_WRITE)
         queues_let_sync(store.queues)
