@@ -168,6 +168,10 @@ class Broker:
 
     def _listen(self, namesrv_listen: str | None) -> None:
         self.address, self.namesrv_address = self._front.address, None
+        told = advertised(self.address, "", self._core.options["advertise"])
+        if _is_loopback(self.address) and not _is_loopback(told):
+            log.warning("routes name %s, and the broker listens on %s alone, which other machines do not reach: give --listen "
+                        "an address that they do, unless something passes %s on to it", told, self.address, told)
         self._listen_fast()
         if namesrv_listen is not None:
             self._routes = Routes(own_entry(self._core, self.address))
@@ -350,6 +354,11 @@ def _listen_port(given: Mapping[str, object]) -> int:
     except ValueError:
         pass
     raise ConfigError(f"option listenPort is {found!r}: expected a number from 0 to 65535")
+
+
+def _is_loopback(address: str) -> bool:
+    host = address.rpartition(":")[0].strip("[]")
+    return host in ("localhost", "::1") or host.startswith("127.")
 
 
 def _own_ip() -> str:

@@ -220,3 +220,13 @@ def test_nothing_acknowledged_is_missing_after_a_kill(tmp_path):
         assert len(acknowledged) > 200
         assert broker.store.max_offset("T", 0) >= len(acknowledged)
         assert bytes(broker.store.get("T", 0, len(acknowledged) - 1, 1)[0].body) == b"%d" % (len(acknowledged) - 1)
+
+
+@pytest.mark.parametrize("listen, told, warned", [
+    ("127.0.0.1:0", "10.1.2.3", True), ("127.0.0.1:0", "broker.example:1", True), ("127.0.0.1:0", "127.0.0.1", False),
+    ("127.0.0.1:0", "localhost", False), ("0.0.0.0:0", "10.1.2.3", False), ("127.0.0.1:0", "", False)])
+def test_routes_to_an_address_where_nobody_listens(tmp_path, caplog, listen, told, warned):
+    """A broker.conf with brokerIP1, and no --listen: clients would be sent to a closed port, and nobody would know why."""
+    more = {"brokerIP1": told} if told else {}
+    with Broker.open(tmp_path / "s", profile="test", listen=listen, **more):
+        assert (f"routes name {told}:" in caplog.text or f"routes name {told}," in caplog.text) == warned
