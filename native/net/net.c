@@ -211,7 +211,7 @@ int rmq_net_new(const rmq_net_limits *limits, rmq_net **out) {
     net->limits = *limits;
     net->epoll = net->wake = -1;
     net->outside_last = &net->outside_first;
-    net->passed_last = &net->passed_first;
+    net->turns_last = &net->turns_first;
     net->slots = calloc(n, sizeof *net->slots);
     net->generations = calloc(n, sizeof *net->generations);
     net->unused = calloc(n, sizeof *net->unused);

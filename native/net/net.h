@@ -22,7 +22,7 @@ struct rmq_connection {
     int64_t stalled_since;      /* when the first of its requests found no room; 0: none waits */
     rmq_connection *next_marked, *next_dead;
     void *own[2];               /* the service's */
-    int64_t passed;             /* the number of its item that was passed on last */
+    rmq_lane *lane;             /* NULL: nothing was ever passed on */
     rmq_item *farewell;         /* CLOSED, kept ready: it must not fail for want of memory */
     char stalled;               /* the service had no room: it is asked again */
     char held_up;               /* too many answers are unread: whole frames wait in `in` */
@@ -32,6 +32,17 @@ struct rmq_connection {
     char begun;                 /* it is known whether it begins as TLS does */
     char adopted;               /* `local` is not that of the socket */
     rmq_address peer, local;
+};
+
+/* What one connection passed on. It outlives the connection until its last item is served. */
+struct rmq_lane {
+    rmq_lane *next;             /* in the row of those that wait for their turn */
+    rmq_item *first, **last;
+    int64_t count, bytes;       /* of those that nobody has taken */
+    int64_t unserved;           /* atomic: those, and the one that is taken */
+    int gone;                   /* atomic */
+    char busy, waits;           /* one is taken and not served; it stands in the row */
+    char known;                 /* somebody has taken an item */
 };
 
 typedef struct outside {        /* from other threads */
@@ -65,10 +76,9 @@ struct rmq_net {
     outside *outside_first, **outside_last;
     int64_t outside_bytes;      /* atomic: of those that were not taken yet */
     rmq_mutex passed_lock;
-    rmq_item *passed_first, **passed_last;
+    rmq_lane *turns_first, **turns_last;    /* the row of lanes that have something, in the order of their turns */
+    rmq_lane own;               /* of what belongs to no connection */
     int64_t passed_count, passed_bytes;
-    int64_t passed_all;         /* how many were ever passed on: the network thread's */
-    int64_t served;             /* atomic: how many of them are done with */
     rmq_event passed;
     rmq_frame frame;
     unsigned char chunk[READ_SIZE];
@@ -86,7 +96,7 @@ void connection_settle(rmq_connection *c);      /* writes, watches, or buries */
 void connection_mark(rmq_connection *c);        /* to be settled at the end of the round */
 void connection_free(rmq_connection *c);
 /* ---- net_queue.c */
-rmq_done queue_pass(rmq_connection *c, const void *frame, int32_t size);
+rmq_done queue_pass(rmq_connection *c, const void *frame, int32_t size, int stays);
 void queue_farewell(rmq_connection *c);
 int queue_give(rmq_connection *c, int fd);      /* 0, or -1: nobody takes it */
 void queue_outside(rmq_net *net);

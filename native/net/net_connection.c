@@ -234,14 +234,19 @@ void connection_free(rmq_connection *c) {
 
 /* ---- what comes */
 
+/* Whether a request stores something, also of a peer that does not wait for the answer: sends, offsets, send-backs, ends of
+ * transactions and replies. */
+static int changes(int32_t code) {
+    return code == 10 || code == 310 || code == 320 || code == 15 || code == 36 || code == 37 || code == 324 || code == 325;
+}
+
 static rmq_done serve(rmq_connection *c, const unsigned char *at, int32_t size) {
     rmq_net *net = c->net;
     rmq_done done = RMQ_PASS;
-    if (net->limits.one_by_one && !rmq_connection_settled(c)) return RMQ_LATER;
     if (rmq_frame_decode(at, size, &net->frame) < 0) return RMQ_BAD;
     if (net->service.request && !(net->frame.flag & RMQ_RESPONSE))
         done = net->service.request(net->service.ctx, c, &net->frame);
-    return done == RMQ_PASS ? queue_pass(c, at, size) : done;
+    return done == RMQ_PASS ? queue_pass(c, at, size, changes(net->frame.code)) : done;
 }
 
 /* Serves the whole frames of [at, at + n). How many bytes they were, up to where the connection stalls or dies. */
@@ -303,17 +308,18 @@ static void close_waiting(rmq_net *net) {
     close_kept(most);
 }
 
-/* More is unfinished than may be: closes the one that takes longest to finish a frame, who else would hold up everybody. */
+/* More is unfinished than may be: closes the one that has most of it, and of equals the one that takes longest. A slow upload
+ * of ordinary size does not pay for others that begin large frames again and again. */
 static void close_unfinished(rmq_net *net) {
-    rmq_connection *oldest = NULL;
+    rmq_connection *most = NULL;
     for (int64_t i = 0; i < net->limits.connections; i++) {
         rmq_connection *c = net->slots[i];
         if (c == NULL || c->dead || c->counted == 0) continue;
-        if (oldest == NULL || c->unfinished_since < oldest->unfinished_since
-            || (c->unfinished_since == oldest->unfinished_since && c->in_size > oldest->in_size))
-            oldest = c;
+        if (most == NULL || c->counted > most->counted
+            || (c->counted == most->counted && c->unfinished_since < most->unfinished_since))
+            most = c;
     }
-    close_kept(oldest);
+    close_kept(most);
 }
 
 /* Keeps bytes, which stand in the chunk or, behind what was served, in c->in. */

@@ -13,18 +13,77 @@ static rmq_item *item_new(rmq_connection *c, int kind, const void *data, size_t 
     return item;
 }
 
-static void append_of_none(rmq_net *net, rmq_item *item) {
-    net->passed_all++;
-    *net->passed_last = item;
-    net->passed_last = &item->next;
-    net->passed_count++;
-    net->passed_bytes += item->size;
+/* ---- lanes; passed_lock is held */
+
+static void lane_waits(rmq_net *net, rmq_lane *lane) {
+    if (lane->busy || lane->waits || lane->first == NULL) return;
+    lane->waits = 1;
+    lane->next = NULL;
+    *net->turns_last = lane;
+    net->turns_last = &lane->next;
 }
 
-static void append(rmq_connection *c, rmq_item *item) {
-    append_of_none(c->net, item);
-    c->passed = c->net->passed_all;
+static void append(rmq_net *net, rmq_lane *lane, rmq_item *item) {
+    item->lane = lane;
+    item->next = NULL;
+    if (lane->first == NULL) lane->last = &lane->first;
+    *lane->last = item;
+    lane->last = &item->next;
+    lane->count++;
+    lane->bytes += item->size;
+    rmq_add(&lane->unserved, 1);
+    net->passed_count++;
+    net->passed_bytes += item->size;
+    lane_waits(net, lane);
 }
+
+static rmq_item *lane_take(rmq_net *net, rmq_lane *lane) {
+    rmq_item *item = lane->first;
+    lane->first = item->next;
+    lane->count--;
+    lane->bytes -= item->size;
+    net->passed_count--;
+    net->passed_bytes -= item->size;
+    return item;
+}
+
+static void turn_leave(rmq_net *net, rmq_lane *lane) {
+    rmq_lane **at = &net->turns_first;
+    while (*at != lane) at = &(*at)->next;
+    *at = lane->next;
+    if (lane->next == NULL) net->turns_last = at;
+    lane->waits = 0;
+}
+
+/* Takes out what its connection asked for itself. Returns whether nobody has heard of the connection yet. */
+static int lane_drop(rmq_net *net, rmq_lane *lane) {
+    rmq_item *kept = NULL, **end = &kept;
+    int64_t opened = 0, changes = 0;
+    while (lane->first) {
+        rmq_item *item = lane_take(net, lane);
+        rmq_add(&lane->unserved, -1);
+        if (item->kind == RMQ_FRAME && !item->stays) {
+            free(item);
+            continue;
+        }
+        opened += item->kind == RMQ_OPENED;
+        changes += item->kind == RMQ_FRAME;
+        *end = item;
+        end = &item->next;
+    }
+    *end = NULL;
+    int unknown = opened && !changes;
+    while (kept) {
+        rmq_item *next = kept->next;
+        if (unknown) free(kept);
+        else append(net, lane, kept);
+        kept = next;
+    }
+    if (lane->first == NULL && lane->waits) turn_leave(net, lane);
+    return unknown;
+}
+
+/* ---- what is passed on */
 
 static rmq_opened facts(const rmq_connection *c) {
     rmq_opened said = {.peer = c->peer, .local = c->local, .listener = c->listener};
@@ -33,90 +92,111 @@ static rmq_opened facts(const rmq_connection *c) {
     return said;
 }
 
-/* The first frame of a connection has its OPENED before it; its CLOSED is made then, so that it cannot fail later. */
+/* The first frame of a connection has its OPENED before it; its lane and its CLOSED are made then: they cannot fail later. */
 static rmq_item *opened(rmq_connection *c) {
     rmq_opened said = facts(c);
-    if ((c->farewell = item_new(c, RMQ_CLOSED, NULL, 0)) == NULL) return NULL;
-    return item_new(c, RMQ_OPENED, &said, sizeof said);
+    rmq_item *first = item_new(c, RMQ_OPENED, &said, sizeof said);
+    c->farewell = item_new(c, RMQ_CLOSED, NULL, 0);
+    c->lane = calloc(1, sizeof *c->lane);
+    if (first && c->farewell && c->lane) return first;
+    free(first);
+    queue_farewell(c);
+    return NULL;
 }
 
 /* This thread alone adds: what was free stays free. */
-static int full(rmq_net *net, int32_t size) {
+static int full(rmq_net *net, const rmq_lane *lane, int32_t size) {
     rmq_mutex_lock(&net->passed_lock);
     int no_room = net->passed_count >= net->limits.passed
                   || (net->passed_count > 0 && net->passed_bytes + size > net->limits.passed_bytes);
+    if (lane && !no_room)
+        no_room = rmq_load(&lane->unserved) >= net->limits.passed_of_one
+                  || (lane->count > 0 && lane->bytes + size > net->limits.passed_bytes / 8);
     rmq_mutex_unlock(&net->passed_lock);
     return no_room;
 }
 
 int queue_give(rmq_connection *c, int fd) {
     rmq_given given = {.from = facts(c), .fd = fd};
-    rmq_item *item = full(c->net, (int32_t)sizeof given) ? NULL : item_new(c, RMQ_TLS, &given, sizeof given);
+    rmq_item *item = full(c->net, NULL, (int32_t)sizeof given) ? NULL : item_new(c, RMQ_TLS, &given, sizeof given);
     if (item == NULL) return -1;
     rmq_mutex_lock(&c->net->passed_lock);
-    append(c, item);
+    append(c->net, &c->net->own, item);
     rmq_mutex_unlock(&c->net->passed_lock);
     rmq_event_wake(&c->net->passed);
     return 0;
 }
 
-rmq_done queue_pass(rmq_connection *c, const void *frame, int32_t size) {
+rmq_done queue_pass(rmq_connection *c, const void *frame, int32_t size, int stays) {
     rmq_net *net = c->net;
     rmq_item *first = NULL;
-    if (full(net, size)) return RMQ_LATER;
-    if (c->farewell == NULL && (first = opened(c)) == NULL) return RMQ_BAD;
+    if (full(net, c->lane, size)) return RMQ_LATER;
+    if (c->lane == NULL && (first = opened(c)) == NULL) return RMQ_BAD;
     rmq_item *item = item_new(c, RMQ_FRAME, frame, (size_t)size);
     if (item == NULL) {
-        if (first) {
-            free(first);
-            free(c->farewell);
-            c->farewell = NULL;
-        }
+        free(first);
+        if (first) queue_farewell(c);
         return RMQ_BAD;
     }
+    item->stays = stays;
     rmq_count(&net->counts.passed, 1);      /* before: who takes the frame sees it counted */
     rmq_mutex_lock(&net->passed_lock);
-    if (first) append(c, first);
-    append(c, item);
+    if (first) append(net, c->lane, first);
+    append(net, c->lane, item);
     rmq_mutex_unlock(&net->passed_lock);
     rmq_event_wake(&net->passed);
     return RMQ_DONE;
 }
 
 int rmq_connection_pass(rmq_connection *c, const void *frame, int32_t size) {
-    return queue_pass(c, frame, size) == RMQ_DONE ? 0 : -1;
+    return queue_pass(c, frame, size, 1) == RMQ_DONE ? 0 : -1;
 }
 
 int rmq_net_ask(rmq_net *net) {
-    rmq_item *item = full(net, 0) ? NULL : malloc(sizeof *item);
+    rmq_item *item = full(net, NULL, 0) ? NULL : malloc(sizeof *item);
     if (item == NULL) return -1;
     *item = (rmq_item){.came_ns = net->now, .kind = RMQ_ASKED};
     rmq_mutex_lock(&net->passed_lock);
-    append_of_none(net, item);
+    append(net, &net->own, item);
     rmq_mutex_unlock(&net->passed_lock);
     rmq_event_wake(&net->passed);
     return 0;
 }
 
 void queue_farewell(rmq_connection *c) {
-    if (c->farewell == NULL) return;
-    rmq_mutex_lock(&c->net->passed_lock);
-    append(c, c->farewell);
-    rmq_mutex_unlock(&c->net->passed_lock);
+    rmq_net *net = c->net;
+    rmq_lane *lane = c->lane;
+    rmq_item *farewell = c->farewell;
+    c->lane = NULL;
     c->farewell = NULL;
-    rmq_event_wake(&c->net->passed);
+    if (lane == NULL || farewell == NULL || (rmq_load(&lane->unserved) == 0 && !lane->known)) {
+        free(farewell);
+        free(lane);
+        return;
+    }
+    rmq_mutex_lock(&net->passed_lock);
+    int unknown = lane_drop(net, lane);
+    rmq_publish32(&lane->gone, 1);
+    if (!unknown) append(net, lane, farewell);
+    rmq_mutex_unlock(&net->passed_lock);
+    if (unknown) {
+        free(farewell);
+        free(lane);
+    } else {
+        rmq_event_wake(&net->passed);
+    }
 }
 
 rmq_item *rmq_net_take(rmq_net *net, int64_t timeout_ns) {
     for (int slept = 0;; slept = 1) {
         int ticket = rmq_event_ticket(&net->passed);
+        rmq_item *item = NULL;
         rmq_mutex_lock(&net->passed_lock);
-        rmq_item *item = net->passed_first;
-        if (item) {
-            net->passed_first = item->next;
-            if (item->next == NULL) net->passed_last = &net->passed_first;
-            net->passed_count--;
-            net->passed_bytes -= item->size;
+        rmq_lane *lane = net->turns_first;
+        if (lane) {
+            turn_leave(net, lane);
+            lane->busy = lane->known = 1;
+            item = lane_take(net, lane);
         }
         rmq_mutex_unlock(&net->passed_lock);
         if (item || slept || timeout_ns == 0 || rmq_net_stopped(net)) return item;
@@ -124,8 +204,19 @@ rmq_item *rmq_net_take(rmq_net *net, int64_t timeout_ns) {
     }
 }
 
-void rmq_net_served(rmq_net *net) { rmq_add(&net->served, 1); }
-int rmq_connection_settled(const rmq_connection *c) { return rmq_load(&c->net->served) >= c->passed; }
+void rmq_net_served(rmq_net *net, rmq_lane *lane) {
+    rmq_mutex_lock(&net->passed_lock);
+    lane->busy = 0;
+    rmq_add(&lane->unserved, -1);
+    lane_waits(net, lane);
+    int waits = lane->waits, over = lane->first == NULL && lane->gone;
+    rmq_mutex_unlock(&net->passed_lock);
+    if (waits) rmq_event_wake(&net->passed);        /* another taker may have found no lane */
+    if (over) free(lane);
+}
+
+int rmq_lane_gone(const rmq_lane *lane) { return rmq_load32(&lane->gone); }
+int rmq_connection_settled(const rmq_connection *c) { return c->lane == NULL || rmq_load(&c->lane->unserved) == 0; }
 
 enum { DROP = 1, CUT = 2 };     /* when everything is sent; at once */
 
@@ -198,8 +289,8 @@ void queue_outside(rmq_net *net) {
     }
 }
 
-void queue_free(rmq_net *net) {
-    for (rmq_item *item = net->passed_first, *next; item; item = next) {
+static void lane_free(rmq_lane *lane) {
+    for (rmq_item *item = lane->first, *next; item; item = next) {
         next = item->next;
         if (item->kind == RMQ_TLS) {
             rmq_given given;
@@ -208,6 +299,16 @@ void queue_free(rmq_net *net) {
         }
         free(item);
     }
+    lane->first = NULL;
+}
+
+void queue_free(rmq_net *net) {
+    for (rmq_lane *lane = net->turns_first, *next; lane; lane = next) {
+        next = lane->next;
+        lane_free(lane);
+        if (lane != &net->own) free(lane);
+    }
+    lane_free(&net->own);
     for (outside *o = net->outside_first, *next; o; o = next) {
         next = o->next;
         if (o->fd >= 0) close(o->fd);

@@ -49,8 +49,8 @@ typedef struct rmq_net_limits {
     int64_t unread_most;    /* and before its connection is closed: what other threads send it counts as well */
     int64_t unread_all;     /* of all connections, before the one that leaves most unread is closed */
     int64_t passed;         /* frames passed on that nobody has taken, */
-    int64_t passed_bytes;   /* and their bytes */
-    int64_t one_by_one;     /* 1: of each connection no more than one is passed on that is not served */
+    int64_t passed_bytes;   /* and their bytes: of one connection no more than an eighth, or one frame */
+    int64_t passed_of_one;  /* frames of one connection that are passed on and not served */
     int64_t idle_ns;        /* of silence, after which a connection is closed */
 } rmq_net_limits;
 
@@ -76,8 +76,11 @@ const rmq_net_counts *rmq_net_counts_of(const rmq_net *net);
 
 /* ---- any thread */
 enum rmq_item_kind { RMQ_OPENED, RMQ_FRAME, RMQ_CLOSED, RMQ_TLS, RMQ_ASKED };
-/* What was passed on. OPENED comes before the first frame of a connection, its data are an rmq_opened; CLOSED comes after the
- * last, for each connection that was OPENED. ASKED has no connection: the service asks its owner to look at something. */
+/* What was passed on. Connections take turns: each has a lane, whose next item is given out when the one before is served,
+ * and behind those of the others. OPENED comes before the first frame of a connection, its data are an rmq_opened; CLOSED
+ * comes after the last, for each connection that was OPENED. A connection that ends takes with it what it asked and nobody
+ * has taken, unless that changes something. ASKED has no connection: the service asks its owner to look at something. */
+typedef struct rmq_lane rmq_lane;
 typedef struct rmq_opened {
     rmq_address peer, local;
     int listener;
@@ -88,15 +91,18 @@ typedef struct rmq_given {      /* the data of RMQ_TLS */
 } rmq_given;
 typedef struct rmq_item {
     struct rmq_item *next;
+    rmq_lane *lane;
     uint64_t connection;
     int64_t came_ns;        /* monotonic; what waited for room came when it began to wait */
     int32_t kind, size;
+    int32_t stays;          /* it is served also if its connection has ended */
     unsigned char data[];
 } rmq_item;
 /* The next item, the caller's to free; NULL: none came in time, or the network has stopped and all are taken. */
 rmq_item *rmq_net_take(rmq_net *net, int64_t timeout_ns);
-/* What an item asked for is done, as far as it is for the one who took it: once for each. */
-void rmq_net_served(rmq_net *net);
+/* What an item of this lane asked for is done, as far as it is for the one who took it: once for each. */
+void rmq_net_served(rmq_net *net, rmq_lane *lane);
+int rmq_lane_gone(const rmq_lane *lane);        /* its connection has ended; only while an item of it is not served */
 int rmq_net_stopped(const rmq_net *net);
 /* Sends bytes, copied, to a connection, which may be gone by then. 0 or -ENOMEM; 1: unread_all bytes of
  * this kind wait already, and the connection is closed instead. */
@@ -117,8 +123,7 @@ void **rmq_connection_own(rmq_connection *c);           /* two words of the serv
 int rmq_connection_pass(rmq_connection *c, const void *frame, int32_t size);
 /* Passes on ASKED. 0; -1: there is no room. */
 int rmq_net_ask(rmq_net *net);
-/* Whether everything of this peer that was passed on is served. What depends on that must not overtake it. Where several
- * threads take items these overtake each other, and this says no more than that so many are served. */
+/* Whether everything of this peer that was passed on is served. What depends on that must not overtake it. */
 int rmq_connection_settled(const rmq_connection *c);
 int rmq_connection_listener(const rmq_connection *c);
 /* ns since the request at hand was answered RMQ_LATER, or one before it; 0: it was not */

@@ -73,8 +73,9 @@ static void *take(void *arg) {
         if (item->kind == RMQ_FRAME && n % 3 == 0)
             CHECK(rmq_net_send(net, item->connection, item->data, (size_t)item->size) == 0);
         if (item->kind == RMQ_FRAME && n % 101 == 0) CHECK(rmq_net_drop(net, item->connection) == 0);
-        rmq_net_served(net);
+        rmq_lane *lane = item->lane;
         free(item);
+        rmq_net_served(net, lane);
     }
 }
 
@@ -158,6 +159,7 @@ int main(void) {
     long steps = asked ? atol(asked) : 4000;
     rmq_net_limits limits = {.connections = 64, .buffered = 1 << 18, .waiting = 1 << 22, .unread = 1 << 15,
                              .unread_most = 1 << 18, .unread_all = 1 << 20, .passed = 32, .passed_bytes = 1 << 16,
+                             .passed_of_one = 8,
                              .idle_ns = INT64_C(3600000000000)};
     rmq_service service = {.request = request, .fds = {-1, -1}};
     int fds[PEERS];

@@ -31,6 +31,7 @@ Processor = Callable[[Request], Frame | None]
 FAILED = "request %d of %s failed: %s"
 BUSY = "[REJECTREQUEST]system busy, start flow control for a while"
 SENDS = (10, 310, 320)
+STORING = (*SENDS, 15, 36, 37, 324, 325)        # a request is done although its client has gone; others are dropped
 WAITED = "[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, period in queue: %dms"
 VERSIONS = {"4.9": 409, "5.x": 479}     # ordinals of 4.9.8 and 5.3.3, which clients switch on
 
@@ -152,8 +153,9 @@ class Processors:
 
     def later(self, processor: Processor, request: Request) -> bool:
         """Runs it in a worker. False: too much waits there."""
-        begun = time.monotonic()
-        return self._core.workers.submit(lambda: self._run_later(processor, request, begun), len(request.frame.body))
+        begun, frame = time.monotonic(), request.frame
+        return self._core.workers.submit(lambda: self._run_later(processor, request, begun), len(frame.body),
+                                         request.connection.id, stays=frame.code in STORING)
 
     def _run_later(self, processor: Processor, request: Request, begun: float) -> None:
         """A send that waited too long is not stored: its client has turned elsewhere, or is about to."""

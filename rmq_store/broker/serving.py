@@ -266,6 +266,7 @@ class Broker:
         if self._routes is not None:
             self._routes.gone(connection)
         if hasattr(self._core, "held"):      # else it opens, and nobody is served yet
+            self._core.workers.drop(connection.id)
             self._core.held.drop(connection.id)
             self._core.clients.gone(connection)
             self._calls.gone(connection.id)

@@ -42,7 +42,7 @@ class NameServer:
         where = listen_address(listen, "listen", "127.0.0.1:9876")
         self, routes = cls.__new__(cls), Routes()
         with listening("listen", where):
-            self._front = NativeFront(where, partial(_answer, routes), routes.gone, one_by_one=True)
+            self._front = NativeFront(where, partial(_answer, routes), routes.gone, of_one=1)
         try:
             self.address = self._front.address
             self._front.secure(table)

@@ -10,7 +10,7 @@ cdef rmq_done query_request(Service *s, rmq_connection *c, const rmq_frame *f) n
 cdef rmq_done update_request(Service *s, rmq_connection *c, const rmq_frame *f) noexcept nogil
 cdef rmq_done heartbeat_request(Service *s, rmq_connection *c, const rmq_frame *f) noexcept nogil
 # A client whose heartbeats wait, because it reads its answers slowly, is heard as well.
-cdef void consumers_taken(Service *s, rmq_connection *c) noexcept nogil
+cdef void consumers_alive(Service *s, rmq_connection *c) noexcept nogil
 # Whether the group has an offset of the queue.
 cdef bint consumers_know(Service *s, const rmq_pull *h) noexcept nogil
 # What a pull commits; False: Python has to.

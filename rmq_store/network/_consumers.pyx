@@ -124,8 +124,8 @@ cdef rmq_done heartbeat_request(Service *s, rmq_connection *c, const rmq_frame *
     return RMQ_DONE
 
 
-cdef void consumers_taken(Service *s, rmq_connection *c) noexcept nogil:
-    # Where Python has the lock, the next write says it.
+cdef void consumers_alive(Service *s, rmq_connection *c) noexcept nogil:
+    # Where Python has the lock, the next write or heartbeat says it.
     cdef uint64_t connection = rmq_connection_id(c)
     cdef Beat *mine = &s.beats[<uint32_t> connection]
     if not rmq_mutex_try(&s.beats_lock):

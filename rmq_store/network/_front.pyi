@@ -1,4 +1,4 @@
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
 from typing import final
 
 from rmq_store.access.waiting._wait import StoreWait
@@ -11,10 +11,13 @@ UNREAD_MAX: int
 UNREAD_MOST: int
 UNREAD_ALL: int
 PASSED_MAX: int
+PASSED_OF_ONE: int
 PASSED_BYTES_MAX: int
 IDLE_S: float
 SENDS: tuple[int, ...]
 BUSY: int
+
+OnRequest = Callable[[FrontConnection, Frame], Frame | None | Generator[None, None, Frame | None]]
 
 @final
 class FrontConnection:
@@ -29,17 +32,17 @@ class FrontConnection:
     @property
     def closed(self) -> bool: ...
     @property
-    def on_request(self) -> Callable[[FrontConnection, Frame], Frame | None]: ...
+    def on_request(self) -> OnRequest: ...
     def send(self, data: bytes) -> bool: ...
     def close(self) -> None: ...
 
 class Front:
-    def __init__(self, host: str, port: int, on_request: Callable[[FrontConnection, Frame], Frame | None],
+    def __init__(self, host: str, port: int, on_request: OnRequest,
                  on_close: Callable[[FrontConnection], None], *, connections_max: int | None = None,
-                 one_by_one: bool = False) -> None: ...
+                 of_one: int | None = None) -> None: ...
     @property
     def address(self) -> tuple[str, int]: ...
-    def listen(self, host: str, port: int, on_request: Callable[[FrontConnection, Frame], Frame | None]) -> tuple[str, int]: ...
+    def listen(self, host: str, port: int, on_request: OnRequest) -> tuple[str, int]: ...
     def use(self, store: StoreWait, **facts: object) -> None: ...
     def publish(self, topics: Iterable[tuple[str, int, int, int]],
                 subscriptions: Iterable[tuple[str, str, int, Iterable[int]]]) -> None: ...

@@ -1,9 +1,11 @@
 """The native front of a server: a network thread (native/net/rmq_net.h), and the requests that it passes on to Python."""
+import collections
 import logging
 import os
 import socket
 import threading
 import weakref
+from types import GeneratorType
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
@@ -19,9 +21,9 @@ from rmq_store.network._access cimport access_grant, access_tell, access_trust
 from rmq_store.network._consumers cimport consumers_forget, consumers_heard, consumers_remember
 from rmq_store.network._net cimport (
     RMQ_ASKED, RMQ_CLOSED, RMQ_FRAME, RMQ_OPENED, RMQ_TLS, RMQ_TLS_ONLY, RMQ_TLS_TOO, rmq_address, rmq_given, rmq_item,
-    rmq_net, rmq_net_adopt, rmq_net_child, rmq_net_counts, rmq_net_counts_of, rmq_net_drop, rmq_net_free, rmq_net_limits,
-    rmq_net_listen, rmq_net_new, rmq_net_send, rmq_net_served, rmq_net_start, rmq_net_stop, rmq_net_stopped, rmq_net_take,
-    rmq_net_tls, rmq_net_use, rmq_opened, rmq_service)
+    rmq_lane, rmq_lane_gone, rmq_net, rmq_net_adopt, rmq_net_child, rmq_net_counts, rmq_net_counts_of, rmq_net_drop,
+    rmq_net_free, rmq_net_limits, rmq_net_listen, rmq_net_new, rmq_net_send, rmq_net_served, rmq_net_start, rmq_net_stop,
+    rmq_net_stopped, rmq_net_take, rmq_net_tls, rmq_net_use, rmq_opened, rmq_service)
 from rmq_store.network._service cimport (service_begin, service_free, service_new, service_publish, service_serve,
                                          service_stop)
 from rmq_store.network._state cimport Service
@@ -42,6 +44,7 @@ UNREAD_MAX = 1 << 20        # bytes of answers that a peer has not taken, before
 UNREAD_MOST = 48 << 20      # and before its connection is closed
 UNREAD_ALL = 512 << 20      # bytes of answers that no peer has taken, before the one that leaves most unread is closed
 PASSED_MAX = 4096           # requests that wait for Python,
+PASSED_OF_ONE = 256         # and of one connection
 PASSED_BYTES_MAX = 64 << 20     # and their bytes
 IDLE_S = 120.0
 SENDS = (10, 310, 320)
@@ -53,6 +56,7 @@ cdef extern from "<time.h>" nogil:
         int64_t tv_sec, tv_nsec
     int clock_gettime(int clock, timespec *out)
 
+cdef object _LATER = object()   # the answer of a request that is not done
 cdef int64_t SLICE_NS = 100_000_000
 _fronts = weakref.WeakSet()
 _log = logging.getLogger("rmq_store.network")
@@ -79,6 +83,7 @@ cdef class FrontConnection:
     cdef readonly str local
     cdef readonly bint closed
     cdef readonly object on_request
+    cdef rmq_lane *lane             # of the request at hand
     cdef object __weakref__
 
     def send(self, bytes data not None):
@@ -103,9 +108,10 @@ cdef class FrontConnection:
 @cython.no_gc_clear         # __dealloc__ needs the store
 cdef class Front:
     """Serves listening sockets: frames are read and written by a thread of its own, without the GIL. `serve` gives the requests
-    to Python, in one thread, as a second one could overtake the first. on_request(connection, frame) returns the answer, or
-    None if it is sent later; on_close(connection) is called once for each connection of which on_request was called, or would
-    have been."""
+    to Python, in one thread, as a second one could overtake the first. on_request(connection, frame) returns the answer,
+    None if it is sent later, or a generator: it returns the answer, and where it yields, other connections are served. Of each
+    connection the next request comes when the one before is done. on_close(connection) is called
+    once for each connection of which on_request was called, or would have been."""
 
     cdef rmq_net *net
     cdef Service *service           # NULL: everything goes to Python
@@ -114,23 +120,24 @@ cdef class Front:
     cdef int64_t _connections_max
     cdef object _on_close, _on_tls, _on_stale
     cdef list _on_request
+    cdef object _turns              # deque of (connection, frame, generator): requests that are not done yet
     cdef dict _connections          # id -> FrontConnection: of those that were passed on
     cdef object _stopping           # Lock
     cdef readonly object address    # (host, port)
     cdef bint _started
     cdef object __weakref__
 
-    def __init__(self, str host, int port, on_request, on_close, *, connections_max=None, one_by_one=False):
-        """Listens at once. one_by_one: of each connection Python gets the next request when it has served the one before, so
-        that no peer has more than one place among those that wait. Raises OSError if the address cannot be had."""
+    def __init__(self, str host, int port, on_request, on_close, *, connections_max=None, of_one=None):
+        """Listens at once. of_one: how many requests of one connection may wait for Python; the connection is not read until
+        there are fewer. Raises OSError if the address cannot be had."""
         cdef rmq_net_limits limits
         cdef int rc
         self._on_close, self._on_request, self._connections = on_close, [], {}
-        self._stopping = threading.Lock()
+        self._stopping, self._turns = threading.Lock(), collections.deque()
         limits.connections = self._connections_max = connections_max or CONNECTIONS_MAX
         limits.buffered, limits.waiting, limits.unread = BUFFERED_MAX, WAITING_MAX, UNREAD_MAX
         limits.unread_most, limits.unread_all = UNREAD_MOST, UNREAD_ALL
-        limits.one_by_one = one_by_one
+        limits.passed_of_one = of_one or PASSED_OF_ONE
         limits.passed, limits.passed_bytes, limits.idle_ns = PASSED_MAX, PASSED_BYTES_MAX, <int64_t> (IDLE_S * 1e9)
         rc = rmq_net_new(&limits, &self.net)
         if rc < 0:
@@ -262,8 +269,8 @@ cdef class Front:
             consumers_forget(self.service, connection)
 
     def heard(self, uint64_t connection):
-        """When a heartbeat of this connection was last answered without Python, or answers were taken while its heartbeats had
-        to wait for that: float, time.monotonic; 0.0: neither was."""
+        """When a heartbeat of this connection last came, or answers were taken while its heartbeats had to wait for that:
+        float, time.monotonic; 0.0: neither was."""
         if self.service == NULL or <uint32_t> connection >= self._connections_max:
             return 0.0
         return consumers_heard(self.service, connection) / 1e9
@@ -296,35 +303,68 @@ cdef class Front:
         cdef rmq_item *item
         cdef bint sliced = threading.current_thread() is threading.main_thread()
         cdef bint last
-        cdef int kind
-        cdef uint64_t number
-        cdef object answer
+        cdef int64_t timeout_ns
         self.start()
         while self.net != NULL:
             last = rmq_net_stopped(self.net)        # before the look: what comes until then is taken
+            timeout_ns = 0 if self._turns else SLICE_NS if sliced else -1
             with nogil:
-                item = rmq_net_take(self.net, SLICE_NS if sliced else -1)
+                item = rmq_net_take(self.net, timeout_ns)
             if item != NULL:
-                kind, number, answer = item.kind, item.connection, None
-                try:
-                    answer = self._serve_one(item)
-                except Exception:           # for want of memory: it costs this connection, and no other
-                    _log.exception("a connection failed")
-                    if kind == RMQ_OPENED or kind == RMQ_FRAME:
-                        rmq_net_drop(self.net, number)
-                finally:                # before the peer has the answer and asks again
-                    if self.net != NULL:
-                        rmq_net_served(self.net)
-                if answer is not None:
-                    self._send_one(answer[0], answer[1])
-            elif last:
+                self._serve_item(item)
+            elif last and not self._turns:
                 return
+            if self._turns:
+                self._serve_turn()
             if sliced:
                 PyErr_CheckSignals()
 
-    cdef object _serve_one(self, rmq_item *item):
-        # None, or a connection and what it is to be sent.
+    cdef int _serve_item(self, rmq_item *item) except -1:
+        cdef int kind = item.kind
+        cdef uint64_t number = item.connection
+        cdef rmq_lane *lane = item.lane
+        cdef object answer = None
+        try:
+            answer = self._serve_one(item)
+        except Exception:           # for want of memory: it costs this connection, and no other
+            _log.exception("a connection failed")
+            if kind == RMQ_OPENED or kind == RMQ_FRAME:
+                rmq_net_drop(self.net, number)
+        finally:                    # before the peer has the answer and asks again
+            if answer is not _LATER and self.net != NULL:
+                rmq_net_served(self.net, lane)
+        if answer is not None and answer is not _LATER:
+            self._send_one(answer[0], answer[1])
+        return 0
+
+    cdef int _serve_turn(self) except -1:
+        # A step of the request that has waited longest among those that are not done. What a peer asked that has gone ends.
         cdef FrontConnection c
+        cdef object answer = None
+        c, frame, steps = self._turns.popleft()
+        try:
+            if rmq_net_stopped(self.net) or rmq_lane_gone(c.lane):
+                steps.close()
+            else:
+                next(steps)
+                self._turns.append((c, frame, steps))
+                return 0
+        except StopIteration as end:
+            if end.value is not None and not frame.flag & (_ONEWAY | _RESPONSE):
+                answer = encode(end.value)
+        except Exception:
+            _log.exception("a request of %s failed", c.peer)
+            c.close()
+        if self.net != NULL:
+            rmq_net_served(self.net, c.lane)
+        if answer is not None:
+            self._send_one(c, answer)
+        return 0
+
+    cdef object _serve_one(self, rmq_item *item):
+        # None, a connection and what it is to be sent, or _LATER.
+        cdef FrontConnection c
+        cdef rmq_lane *lane = item.lane
         cdef const rmq_opened *opened
         cdef rmq_given given
         cdef int kind = item.kind
@@ -356,12 +396,13 @@ cdef class Front:
             return None
         else:
             c = self._connections[number]
+        c.lane = lane
         try:
             if kind == RMQ_CLOSED:
                 self._on_close(c)
                 return None
             answer = self._answer(c, data, came_ns)
-            return None if answer is None else (c, answer)
+            return answer if answer is None or answer is _LATER else (c, answer)
         except Exception:               # of a handler: it costs this connection, and no other
             _log.exception("a request of %s failed", c.peer)
             c.close()
@@ -406,7 +447,7 @@ cdef class Front:
         answer.language, answer.version = "JAVA", self.service.version
         return answer
 
-    cdef bytes _answer(self, FrontConnection connection, bytes data, int64_t came_ns):
+    cdef object _answer(self, FrontConnection connection, bytes data, int64_t came_ns):
         try:
             frame = decode(data)
         except BadFrame:                # as RocketMQ does: no answer, the connection is closed
@@ -414,6 +455,9 @@ cdef class Front:
             return None
         busy = None if frame.flag & _RESPONSE else self._busy(frame, came_ns)
         answer = busy or connection.on_request(connection, frame)       # an answer of a client goes there, too
+        if type(answer) is GeneratorType:
+            self._turns.append((connection, frame, answer))
+            return _LATER
         return None if answer is None or frame.flag & (_ONEWAY | _RESPONSE) else encode(answer)
 
     def counts(self):

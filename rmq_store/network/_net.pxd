@@ -96,7 +96,7 @@ cdef extern from "rmq_net.h" nogil:
         void (*ending)(void *ctx) noexcept nogil
         int fds[2]
     ctypedef struct rmq_net_limits:
-        int64_t connections, buffered, waiting, unread, unread_most, unread_all, passed, passed_bytes, one_by_one, idle_ns
+        int64_t connections, buffered, waiting, unread, unread_most, unread_all, passed, passed_bytes, passed_of_one, idle_ns
     ctypedef struct rmq_net_counts:
         int64_t accepted, refused, requests, passed, bad, bytes_in, bytes_out, connections, stalls
     int rmq_net_new(const rmq_net_limits *limits, rmq_net **out)
@@ -111,7 +111,10 @@ cdef extern from "rmq_net.h" nogil:
     const rmq_net_counts *rmq_net_counts_of(const rmq_net *net)
 
     enum: RMQ_OPENED, RMQ_FRAME, RMQ_CLOSED, RMQ_TLS, RMQ_ASKED
+    ctypedef struct rmq_lane:
+        pass
     ctypedef struct rmq_item:
+        rmq_lane *lane
         uint64_t connection
         int64_t came_ns
         int32_t kind, size
@@ -124,7 +127,8 @@ cdef extern from "rmq_net.h" nogil:
         int fd
     int rmq_net_adopt(rmq_net *net, int fd, const rmq_opened *from_)
     rmq_item *rmq_net_take(rmq_net *net, int64_t timeout_ns)
-    void rmq_net_served(rmq_net *net)
+    void rmq_net_served(rmq_net *net, rmq_lane *lane)
+    int rmq_lane_gone(const rmq_lane *lane)
     bint rmq_net_stopped(const rmq_net *net)
     int rmq_net_send(rmq_net *net, uint64_t connection, const void *data, size_t n)
     int rmq_net_drop(rmq_net *net, uint64_t connection)

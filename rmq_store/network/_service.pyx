@@ -10,7 +10,7 @@ from rmq_store.access.waiting._wait cimport StoreWait
 from rmq_store.access.writer._ahead cimport ahead_add, ahead_start, ahead_stop
 from rmq_store.access.writer._put cimport TELLS_NETWORK, WAIT_REPLICA
 from rmq_store.network._access cimport access_allows, access_begin, access_free, access_new
-from rmq_store.network._consumers cimport consumers_taken, heartbeat_request, query_request, update_request
+from rmq_store.network._consumers cimport consumers_alive, heartbeat_request, query_request, update_request
 from rmq_store.network._net cimport RMQ_PASS, rmq_connection, rmq_connection_listener, rmq_done, rmq_frame, rmq_service
 from rmq_store.network._pulls cimport pull_request, pulls_arrived, pulls_closed, pulls_stop, pulls_tick
 from rmq_store.network._sends cimport batch_request, send_request
@@ -41,6 +41,8 @@ cdef bint _is_hot(int32_t code) noexcept nogil:
 
 cdef rmq_done _request(void *ctx, rmq_connection *c, const rmq_frame *f) noexcept nogil:
     cdef Service *s = <Service *> ctx
+    if f.code == 34:
+        consumers_alive(s, c)       # when it came counts, not when Python gets to it
     if rmq_connection_listener(c) != 0 or not _is_hot(f.code):
         return RMQ_PASS
     if s.access != NULL and (f.code == 34 or not access_allows(s.access, s.net, c, f)):
@@ -94,7 +96,7 @@ cdef void _closed(void *ctx, rmq_connection *c) noexcept nogil:
 
 
 cdef void _taken(void *ctx, rmq_connection *c) noexcept nogil:
-    consumers_taken(<Service *> ctx, c)
+    consumers_alive(<Service *> ctx, c)
 
 
 cdef void _ending(void *ctx) noexcept nogil:

@@ -84,7 +84,7 @@ cdef struct Beat:
     uint64_t connection
     uint64_t hash               # of its body
     int64_t generation          # of the tables before Python read it; 0: none has it
-    int64_t heard_ns            # atomic: monotonic, when the network thread last heard the same; 0: not yet
+    int64_t heard_ns            # atomic: monotonic, when the network thread last heard one; 0: not since Python read one
     int32_t size
     int32_t version             # the client's
 

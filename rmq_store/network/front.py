@@ -1,11 +1,12 @@
 """What carries requests to the processors of a broker or a name server (RocketMQ: NettyRemotingServer).
 
 A front listens, reads frames, calls on_request(connection, frame) in a thread of its own, sends the answer that comes back, and
-calls on_close(connection) once for each connection that ended. With a store it answers ordinary sends and pulls itself, by
-what `tell` tells of topics and subscriptions; every other request takes this way.
+calls on_close(connection) once for each connection that ended. Connections take turns. What takes long comes back as a
+generator: between its steps other connections are served, and the next request of this one waits for its end. With a store it
+answers ordinary sends and pulls itself, by what `tell` tells of topics and subscriptions; every other request takes this way.
 """
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from rmq_store.base.io.threads import start_thread
@@ -17,9 +18,10 @@ if TYPE_CHECKING:
     from rmq_store.network.secure import Tls
     from rmq_store.store import MessageStore
 
-__all__ = ["NativeFront"]
+__all__ = ["Answer", "NativeFront"]
 
 CONNECTIONS_MAX = 10_000
+Answer = Frame | None | Generator[None, None, Frame | None]
 log = logging.getLogger("rmq_store.network")
 
 
@@ -27,15 +29,15 @@ class NativeFront:
     """One native thread for all listeners of a server, and one Python thread for what the native one passes on. `address` is
     HOST:PORT of the first."""
 
-    def __init__(self, listen: tuple[str, int], on_request: Callable[[Any, Frame], Frame | None],
-                 on_close: Callable[[Any], None], *, one_by_one: bool = False) -> None:
-        """Listens at once; connections wait until `serve`. one_by_one: see network._front.Front. Raises OSError."""
-        self._network = NetworkThread(*listen, on_request, on_close, connections_max=CONNECTIONS_MAX, one_by_one=one_by_one)
+    def __init__(self, listen: tuple[str, int], on_request: Callable[[Any, Frame], Answer],
+                 on_close: Callable[[Any], None], *, of_one: int | None = None) -> None:
+        """Listens at once; connections wait until `serve`. of_one: see network._front.Front. Raises OSError."""
+        self._network = NetworkThread(*listen, on_request, on_close, connections_max=CONNECTIONS_MAX, of_one=of_one)
         self.address = address_text(self._network.address)
         self._thread: Any = None
         self._tls: Tls | None = None
 
-    def listen(self, listen: tuple[str, int], on_request: Callable[[Any, Frame], Frame | None]) -> str:
+    def listen(self, listen: tuple[str, int], on_request: Callable[[Any, Frame], Answer]) -> str:
         """One address more. Before `serve`. Returns it. Raises OSError."""
         return address_text(self._network.listen(*listen, on_request))
 
@@ -84,8 +86,8 @@ class NativeFront:
         self._network.forget(connection)
 
     def heard(self, connection: int) -> float:
-        """When (time.monotonic) the network thread last answered a heartbeat of the connection, or the connection took answers
-        while its heartbeats had to wait for that; 0.0: never."""
+        """When (time.monotonic) a heartbeat of the connection last came, whether or not somebody has looked at it, or the
+        connection took answers while its heartbeats had to wait for that; 0.0: never."""
         return self._network.heard(connection)
 
     def accounts(self, generation: int, rows: Iterable[tuple[bytes, bytes]]) -> None:

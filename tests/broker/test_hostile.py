@@ -41,7 +41,7 @@ def test_too_many_held_pulls_are_answered(broker, peer, monkeypatch):
 
 def test_too_much_work_is_answered_busy(broker, peer, monkeypatch):
     monkeypatch.setattr(workers, "WAITING_MAX", 1)
-    monkeypatch.setattr(broker._core.workers, "submit", lambda job, size: False)
+    monkeypatch.setattr(broker._core.workers, "submit", lambda job, size, owner, stays: False)
     assert peer.ask(28).code == 2
     assert peer.put(properties={"TRAN_MSG": "true"}).code == 2
     assert peer.put().code == 0

@@ -3,10 +3,13 @@ import threading
 
 import pytest
 
+from rmq_store.network._front import Front
 from rmq_store.remoting.frame import ONEWAY
 from rmq_store.services.consumer import _offsets
+from rmq_store.store import MessageStore
 from tests.network.conftest import PASSED
-from tests.network.peer import Peer
+from tests.network.peer import Peer, serving
+from tests.soon import until
 
 WHERE = {"consumerGroup": "G", "topic": "T", "queueId": "1"}
 
@@ -104,3 +107,28 @@ def test_a_heartbeat_that_was_remembered(opened, passed, connections):
     front.publish([], [])
     front.remember(mine, body, passed[0].version, front.generation)
     assert peer.ask(34, body=body).code == PASSED       # who knows no topic answers nothing
+
+
+def test_a_heartbeat_counts_when_it_comes(tmp_path):
+    """And not when Python gets to it, which other clients can keep busy."""
+    gate, seen = threading.Semaphore(0), []
+
+    def on_request(connection, _frame):
+        gate.acquire(timeout=30)
+        seen.append(connection)
+
+    with MessageStore.open(tmp_path / "s", segment_size_bytes=1 << 20) as store:
+        front = Front("127.0.0.1", 0, on_request, lambda connection: None)
+        front.use(store)
+        with serving(front):
+            peer, busy = Peer(front.address), Peer(front.address)
+            peer.send(99)
+            gate.release()
+            until(lambda: seen)
+            busy.send(99)
+            until(lambda: front.counts()["passed"] == 2)
+            assert front.heard(seen[0].id) == 0.0
+            peer.send(34, body=b"{}")
+            until(lambda: front.heard(seen[0].id) > 0)
+            assert len(seen) == 1
+            gate.release(10)

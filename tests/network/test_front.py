@@ -196,6 +196,22 @@ def test_requests_that_wait_for_room_are_no_unfinished_frames(closed, monkeypatc
         assert all(peer.receive() is not None for peer in busy for _ in range(10))
 
 
+def test_who_has_most_unfinished_goes(closed, monkeypatch):
+    """And not who began first: an ordinary upload that is slow does not pay for others that begin large frames."""
+    monkeypatch.setattr(_front, "BUFFERED_MAX", 1 << 20)
+    front = Front("127.0.0.1", 0, echo, closed.append)
+    with serving(front):
+        slow, large, frame = Peer(front.address), [], encode(Frame(1, 7, {}, bytes(100_000)))
+        slow.sock.sendall(frame[:-1])
+        until(lambda: front.counts()["bytes_in"] == len(frame) - 1)
+        for n in range(4):
+            large.append(Peer(front.address))
+            large[n].sock.sendall(struct.pack(">ii", 1 << 20, 2) + bytes(600_000))
+            until(lambda n=n: front.counts()["accepted"] == n + 2 and front.counts()["bad"] == n)
+        slow.sock.sendall(frame[-1:])
+        assert slow.receive().opaque == 7
+
+
 def test_places_for_python_go_round(closed, monkeypatch):
     """A peer with many requests, whatever its place among connections, has no more turns than another one."""
     monkeypatch.setattr(_front, "PASSED_MAX", 4)
@@ -250,7 +266,7 @@ def test_one_by_one(closed):
         served.append(frame.code)
         return frame.answer()
 
-    front = Front("127.0.0.1", 0, on_request, closed.append, one_by_one=True)
+    front = Front("127.0.0.1", 0, on_request, closed.append, of_one=1)
     with serving(front):
         many, one = Peer(front.address), Peer(front.address)
         many.sock.sendall(b"".join(encode(Frame(1, n)) for n in range(100)))

@@ -1,0 +1,120 @@
+"""One client does not hold up others: connections take turns at Python, and leave what they asked when they go."""
+import threading
+
+from rmq_store.network._front import Front
+from rmq_store.remoting.frame import ONEWAY, Frame, encode
+from tests.network.peer import LIMIT_S, Peer, serving
+from tests.soon import until
+
+
+class Gate:
+    """on_request of a front: each request needs a permission; what came is in `served`."""
+
+    def __init__(self):
+        self.permissions, self.served, self.gone = threading.Semaphore(0), [], []
+
+    def __call__(self, connection, frame):
+        self.permissions.acquire(timeout=LIMIT_S)
+        self.served.append((frame.code, frame.opaque))
+        return frame.answer()
+
+
+def test_a_flood_of_one_connection_costs_another_one_turn():
+    gate = Gate()
+    front = Front("127.0.0.1", 0, gate, gate.gone.append)
+    with serving(front):
+        many, one = Peer(front.address), Peer(front.address)
+        many.sock.sendall(b"".join(encode(Frame(1, n, flag=ONEWAY)) for n in range(200)))
+        until(lambda: front.counts()["passed"] == 200)
+        one.send(2)
+        until(lambda: front.counts()["passed"] == 201)
+        gate.permissions.release(3)
+        assert one.receive() is not None
+        assert len(gate.served) <= 3
+        gate.permissions.release(1000)
+        until(lambda: len(gate.served) == 201)
+        assert [opaque for code, opaque in gate.served if code == 1] == list(range(200))
+
+
+def test_one_connection_has_not_all_places():
+    gate = Gate()
+    front = Front("127.0.0.1", 0, gate, gate.gone.append)
+    with serving(front):
+        many = Peer(front.address)
+        many.sock.sendall(b"".join(encode(Frame(1, n)) for n in range(1000)))
+        until(lambda: front.counts()["stalls"] > 0)
+        assert front.counts()["passed"] <= 256
+        gate.permissions.release(2000)
+        assert [many.receive().opaque for _ in range(1000)] == list(range(1000))
+
+
+def test_what_a_gone_connection_asked_is_dropped_but_not_what_it_stored():
+    gate = Gate()
+    front = Front("127.0.0.1", 0, gate, gate.gone.append)
+    with serving(front):
+        many, one = Peer(front.address), Peer(front.address)
+        many.sock.sendall(b"".join(encode(Frame(310 if n == 150 else 1, n, flag=ONEWAY)) for n in range(200)))
+        until(lambda: front.counts()["passed"] == 200)
+        many.close()
+        until(lambda: front.counts()["connections"] == 1)
+        one.send(2)
+        until(lambda: front.counts()["passed"] == 201)
+        gate.permissions.release(1000)
+        assert one.receive() is not None
+        until(lambda: len(gate.gone) == 1)
+        assert sorted(gate.served) == [(1, 0), (2, 1), (310, 150)]
+
+
+def test_a_connection_that_goes_before_python_has_seen_it_is_not_told_of():
+    gate = Gate()
+    front = Front("127.0.0.1", 0, gate, gate.gone.append)
+    with serving(front):
+        busy, short, one = Peer(front.address), Peer(front.address), Peer(front.address)
+        busy.send(1)
+        until(lambda: front.counts()["passed"] == 1)
+        short.send(1)
+        until(lambda: front.counts()["passed"] == 2)
+        short.close()
+        until(lambda: front.counts()["connections"] == 2)
+        one.send(2)
+        gate.permissions.release(10)
+        assert one.receive() is not None and busy.receive() is not None
+    assert len(gate.served) == 2 and len(gate.gone) == 2        # of those that were there
+
+
+def test_a_long_request_lets_others_in_between_its_steps():
+    steps, ended = [], []
+
+    def long(frame):
+        try:
+            for n in range(1_000_000):
+                if frame.opaque == 7 and n == 50:
+                    break
+                steps.append(n)
+                yield
+            return frame.answer(5)
+        finally:
+            ended.append(len(steps))
+
+    front = Front("127.0.0.1", 0, lambda _c, frame: long(frame) if frame.code == 1 else frame.answer(), ended.append)
+    with serving(front):
+        many, one, third = Peer(front.address), Peer(front.address), Peer(front.address)
+        many.send(1)
+        assert one.ask(2).code == 0 and one.ask(2).code == 0
+        assert not ended                # the long one is not done
+        many.close()
+        until(lambda: ended)            # and ends with its connection
+        third.sock.sendall(encode(Frame(1, 7)) + encode(Frame(2, 8)))
+        assert [(third.receive().opaque) for _ in range(2)] == [7, 8]       # its own requests stay in their order
+
+
+def test_a_step_that_fails_costs_its_connection_alone():
+    def long(frame):
+        yield
+        raise ValueError(frame.opaque)
+
+    front = Front("127.0.0.1", 0, lambda _c, frame: long(frame) if frame.code == 1 else frame.answer(), lambda c: None)
+    with serving(front):
+        bad, good = Peer(front.address), Peer(front.address)
+        bad.send(1)
+        assert bad.receive() is None and good.ask(2).code == 0
