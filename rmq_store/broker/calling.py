@@ -14,7 +14,7 @@ __all__ = ["Calls"]
 
 RUNNING_INFO, CONSUME_DIRECTLY = 307, 309
 TIMEOUT_S = 10.0
-CALLS_MAX = 4           # at a time: each holds a worker
+CALLS_MAX = 6           # at a time: each holds a worker, and one connection has no more than four of these
 VERSION_MIN = 62        # of a client that knows these requests: V3_1_8_SNAPSHOT
 
 

@@ -15,7 +15,6 @@ __all__ = ["TAG", "Client", "Clients", "ConsumerGroup", "Subscription", "subscri
 TAG = "TAG"
 PRODUCER_GROUPS_MAX = 100_000
 KEPT_MAX = 2048         # characters of a topic and an expression that are kept when their clients are gone
-TEXT_OF_ENTRY = 32      # characters of an expression, each tag of which has to be hashed, that count as much as an entry
 
 
 class Subscription(NamedTuple):
@@ -58,13 +57,12 @@ class Client(NamedTuple):
 class ConsumerGroup:
     """The consumers of a group that are connected."""
 
-    __slots__ = ("clients", "model", "name", "start", "subscriptions", "type", "work")
+    __slots__ = ("clients", "model", "name", "start", "subscriptions", "type")
 
     def __init__(self, name: str) -> None:
         self.name, self.type, self.model, self.start = name, "CONSUME_PASSIVELY", "CLUSTERING", "CONSUME_FROM_LAST_OFFSET"
         self.clients: dict[int, Client] = {}
         self.subscriptions: dict[str, Subscription] = {}
-        self.work = 0           # entries that it takes as long to tell
 
 
 class Clients:
@@ -75,6 +73,7 @@ class Clients:
         self._on_change, self._heard = on_change, heard
         self._lock = threading.RLock()
         self.changes = 0        # of the topics that groups read
+        self._touched: set[str] = set()
         self._producers: dict[str, dict[int, Client]] = {}
         self._consumers: dict[str, ConsumerGroup] = {}
         self._of: dict[int, tuple[set[str], set[str]]] = {}     # connection -> its groups, of producers and of consumers
@@ -119,15 +118,17 @@ class Clients:
                         return client
         return None
 
-    def subscribed(self) -> list[tuple[str, str, list[Subscription]]]:
-        """(name, model, subscriptions) of each consumer group."""
+    def subscribed(self, name: str) -> tuple[str, list[Subscription]]:
+        """(model, subscriptions) of a consumer group; none where it is not connected."""
         with self._lock:
-            return [(group.name, group.model, list(group.subscriptions.values())) for group in self._consumers.values()]
+            group = self._consumers.get(name)
+            return ("", []) if group is None else (group.model, list(group.subscriptions.values()))
 
-    def subscription_work(self) -> int:
-        """How many entries of a table it takes as long to tell as the subscriptions of all groups."""
+    def touched(self) -> set[str]:
+        """The groups whose topics changed since this was last asked."""
         with self._lock:
-            return sum(group.work for group in self._consumers.values())
+            found, self._touched = self._touched, set()
+            return found
 
     # ---- life of connections
 
@@ -153,7 +154,8 @@ class Clients:
             self._groups_of(client.connection.id)[1].add(name)
             if subscriptions is not None:
                 changed = _subscribe(group, subscriptions) or changed
-            self.changes += before != (group.model, list(group.subscriptions.values()))
+            if before != (group.model, list(group.subscriptions.values())):
+                self._touch(name)
         if changed:
             self._on_change(name)
 
@@ -200,8 +202,13 @@ class Clients:
             return False
         if not found.clients:
             del self._consumers[group]
-            self.changes += 1
+            self._touch(group)
         return True
+
+    def _touch(self, group: str) -> None:
+        """The lock is held."""
+        self._touched.add(group)
+        self.changes += 1
 
 
 def _subscribe(group: ConsumerGroup, subscriptions: Iterable[Subscription]) -> bool:
@@ -217,5 +224,4 @@ def _subscribe(group: ConsumerGroup, subscriptions: Iterable[Subscription]) -> b
     for topic in [topic for topic in group.subscriptions if topic not in named]:
         del group.subscriptions[topic]
         changed = True
-    group.work = sum(1 + len(found.text) // TEXT_OF_ENTRY for found in group.subscriptions.values())
     return changed

@@ -1,8 +1,9 @@
 """What the processors of one broker share, and the table of codes (RocketMQ: BrokerController)."""
 import itertools
 import logging
+import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from typing import TYPE_CHECKING
 
 from rmq_store.broker.clients import Clients
@@ -15,7 +16,7 @@ from rmq_store.broker.resources import ROWS
 from rmq_store.broker.topics import Groups, Topics
 from rmq_store.broker.workers import Workers
 from rmq_store.errors import RmqStoreError, StoreStateError
-from rmq_store.network.front import NativeFront
+from rmq_store.network.front import Answer, NativeFront
 from rmq_store.remoting.frame import ONEWAY, RESPONSE, Frame, encode, fitting
 from rmq_store.store import MessageStore
 
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
 __all__ = ["BUSY", "Core", "Processor", "Processors"]
 
 log = logging.getLogger("rmq_store.broker")
-Processor = Callable[[Request], Frame | None]
+Steps = Generator[Frame | None, None, None]
+Processor = Callable[[Request], Frame | Steps | None]
 FAILED = "request %d of %s failed: %s"
 BUSY = "[REJECTREQUEST]system busy, start flow control for a while"
 SENDS = (10, 310, 320)
@@ -59,6 +61,7 @@ class Core:
 
     def __init__(self) -> None:
         self._opaque = itertools.count(1)
+        self.serving = threading.local()    # .request: this thread has a request, or a step of it, at hand
         self.gathered = Gathered(log)       # for lines that a peer can cause
 
     @property
@@ -130,9 +133,9 @@ class Processors:
         answered = self._core.front.requests()
         return {code: self._counts.get(code, 0) + answered.get(code, 0) for code in {*self._counts, *answered}}
 
-    def answer(self, connection: Handle, frame: Frame) -> Frame | None:
-        """The answer to a request; None: it comes later, by connection.send, or not at all. An answer of a client goes to
-        whoever asked it."""
+    def answer(self, connection: Handle, frame: Frame) -> Answer:
+        """The answer to a request; None: it comes later, by connection.send, or not at all; a generator: it is not done, see
+        network/front.py. An answer of a client goes to whoever asked it."""
         if frame.flag & RESPONSE:
             self._core.answered(connection.id, frame)
             return None
@@ -163,21 +166,51 @@ class Processors:
         if request.frame.code in SENDS and waited_ms >= self._core.options["waitTimeMillsInSendQueue"]:
             answer: Frame | None = request.answer(Code.SYSTEM_BUSY, WAITED % waited_ms)
         else:
-            answer = self.run(processor, request)
+            answer = self._whole(self.run(processor, request))
         if answer is not None:
             self._core.reply(request, answer)
 
-    def run(self, processor: Processor, request: Request) -> Frame | None:
-        """Whatever a processor raises becomes an answer. What it changed is told to the network thread first."""
-        answer = self._run(processor, request)
-        self._core.look()
-        return None if answer is None else self._core.dressed(answer)
-
-    def _run(self, processor: Processor, request: Request) -> Frame | None:
+    @staticmethod
+    def _whole(answer: Answer) -> Frame | None:
+        """All steps at once, in a worker."""
+        if not isinstance(answer, Generator):
+            return answer
         try:
-            answer = processor(request)
+            while True:
+                next(answer)
+        except StopIteration as end:
+            return end.value        # type: ignore[no-any-return]
+
+    def run(self, processor: Processor, request: Request) -> Answer:
+        """Whatever a processor raises becomes an answer. What it changed is told to the network thread first. A processor that
+        works in steps yields None until it yields its answer."""
+        answer = self._run(processor, request)
+        if not isinstance(answer, Generator):
+            self._core.look()
+            return None if answer is None else self._core.dressed(answer)
+        turns = self._turns(answer, request)
+        try:
+            next(turns)             # most need no second one
+        except StopIteration as end:
+            return end.value        # type: ignore[no-any-return]
+        return turns
+
+    def _turns(self, steps: Steps, request: Request) -> Generator[None, None, Frame | None]:
+        while True:
+            answer = self._run(lambda request: next(steps), request)
+            self._core.look()
+            if answer is not None:
+                assert isinstance(answer, Frame)
+                return self._core.dressed(answer)
+            yield
+
+    def _run(self, processor: Processor, request: Request) -> Frame | Steps | None:
+        self._core.serving.request = True
+        try:
+            answer: Frame | Steps | None = processor(request)
         except Refused as refused:
             answer = request.answer(refused.code, refused.remark)
+            refused.forget()
         except StoreStateError as error:
             answer = request.answer(Code.SERVICE_NOT_AVAILABLE, str(error))
         except ValueError as error:         # a name or a number that the store refuses
@@ -190,6 +223,8 @@ class Processors:
             self._core.gathered.say(logging.ERROR, f"request {request.frame.code}, {type(error).__name__}", FAILED,
                                     request.frame.code, request.connection.peer, error, exc_info=True)
             answer = request.answer(Code.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
+        finally:
+            self._core.serving.request = False
         return answer
 
 

@@ -1,11 +1,13 @@
 """What clients say of themselves: codes 34, 35, 38, 46, 203 and 204; push 40 to the members of a group that changed (RocketMQ:
 ClientManageProcessor, ConsumerManageProcessor, DefaultConsumerIdsChangeListener)."""
 import time
+from collections.abc import Generator
 from typing import Any
 
 from rmq_store.broker.clients import TAG, Client, Subscription, subscription_of
 from rmq_store.broker.codes import RETRY, Code
 from rmq_store.broker.core import Core, Processor
+from rmq_store.broker.notices import Notices
 from rmq_store.broker.request import LONG, Refused, Request, body_of
 from rmq_store.errors import FilterIllegal
 from rmq_store.filter._program import SqlFilter
@@ -20,27 +22,42 @@ SUBSCRIPTIONS_OF_ONE_MAX = 16384     # of one heartbeat,
 TEXT_OF_ONE_MAX = 1 << 20      # characters of their topics and expressions
 NAME_MAX = 255
 CLIENT_ID_MAX = 1024
+STEP_S = 0.005          # of a heartbeat, before other clients are served
 
 
 class Heartbeats:
     def __init__(self, core: Core) -> None:
         self._core = core
+        self._notices = Notices(self._told_of, self._push)
         self._filtered: set[str] = set()        # groups that have a SQL92 filter in config/consumerFilter.json
 
     def processors(self) -> dict[int, Processor]:
-        return {34: self._heartbeat, 35: self._unregister, 38: self._consumer_list, 46: self._check_config,
-                203: self._consumer_connections, 204: self._producer_connections}
+        return {34: self._heartbeat, 35: self._unregister, 38: self._consumer_list, 46: self._check_config}
+
+    def slow_processors(self) -> dict[int, Processor]:
+        """Whose answer can be long."""
+        return {203: self._consumer_connections, 204: self._producer_connections}
 
     def notify(self, group: str) -> None:
-        """Tells every member of a consumer group that the group changed."""
+        """A consumer group changed: every member is told, at once or soon."""
         self._register_filters(group)
+        self._notices.changed(group)
+
+    def stop(self) -> None:
+        self._notices.stop()
+
+    def _told_of(self, group: str) -> list[Client]:
+        """Who is told that the group changed."""
         config = self._core.groups.get(group)
         if not self._core.options["notifyConsumerIdsChangedEnable"] or (config is not None and not config.notify):
-            return
-        for client in self._core.clients.consumers(group):
-            self._core.push(client.connection, NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": group})
+            return []
+        return self._core.clients.consumers(group)
 
-    def _heartbeat(self, request: Request) -> Frame:
+    def _push(self, client: Client, group: str) -> None:
+        self._core.push(client.connection, NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": group})
+
+    def _heartbeat(self, request: Request) -> Generator[Frame | None, None, None]:
+        """In steps: one that names many groups lets other clients' requests in between."""
         generation = self._core.front.generation()
         data = request.json()
         frame = request.frame
@@ -59,11 +76,15 @@ class Heartbeats:
         for producer in producers:
             if 0 < len(group := _string(producer.get("groupName"))) <= NAME_MAX:
                 whole = self._core.clients.add_producer(group, client) and whole
+        until = time.monotonic() + STEP_S
         for consumer in consumers:
             self._register(client, consumer)
+            if time.monotonic() >= until:
+                yield None
+                until = time.monotonic() + STEP_S
         if whole:       # it would change nothing if it came again
             self._core.front.remember(request.connection.id, frame.body, frame.version, generation)
-        return request.answer()
+        yield request.answer()
 
     def _register(self, client: Client, data: dict[str, Any]) -> None:
         name = _string(data.get("groupName"))

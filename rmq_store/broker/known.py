@@ -1,21 +1,23 @@
-"""What the network thread may answer by itself: topics, groups and subscriptions as a table that is told anew when they change.
+"""What the network thread may answer by itself: topics, groups and subscriptions as a table that is told entry by entry.
 
 Whatever is not in the table goes to the processors, so a table that lacks something costs time only. One that has too much
-would be wrong, so a change is told before the request that made it is answered.
+would be wrong, so a change is told before the request that made it is answered. The names are in shards: a change tells the
+shards of the names that changed, and all other entries stay.
 """
 import threading
-from collections.abc import Iterator
+from collections.abc import Mapping
 
 from rmq_store.broker.codes import DEAD, NO_SEND, PERM_READ, RETRY
 from rmq_store.broker.core import Core
-from rmq_store.broker.topics import NAME_MAX
+from rmq_store.broker.topics import NAME_MAX, Group, Topic
 from rmq_store.codec._java_hash import java_hash
 from rmq_store.errors import CorruptionError
-from rmq_store.network.front import NativeFront
+from rmq_store.network.front import SHARDS, NativeFront
 
 __all__ = ["Known"]
 
-AT_ONCE = 2000      # entries of a table that a request waits for; a larger one is emptied at once, and made by the keeper
+TopicRow = tuple[str, int, int, int]
+Rows = list[tuple[str, str, int, list[int]]]
 
 
 class Known:
@@ -25,7 +27,10 @@ class Known:
         self._tables = core.store.topic_table, core.store.group_table
         self._lock = threading.Lock()
         self._seen: tuple[object, ...] = ()
-        self._emptied = False
+        self._settings: tuple[object, ...] = ()         # what every row depends on, when they were told
+        self._topics: Mapping[str, Topic] = {}          # as they were told
+        self._groups: Mapping[str, Group] = {}
+        self._shards: list[tuple[dict[str, TopicRow], dict[str, Rows]]] = [({}, {}) for _ in range(SHARDS)]
         self._answers = self._in_answers()
         options = core.options
         front.use(core.store, version=core.version, region=options["regionId"], trace_on=options["traceOn"],
@@ -34,9 +39,9 @@ class Known:
                   on_stale=None if core.access is None else core.access.look)
         if core.access is not None:
             core.access.tell(front)
-        self.keep()
+        self.look()
         for table in self._tables:      # a program changes them without a request
-            table.listeners.append(self.look)
+            table.listeners.append(self._changed)
 
     def _offsets(self) -> object:
         """None where the file cannot be read, which each request for an offset is told."""
@@ -48,17 +53,18 @@ class Known:
     def stop(self) -> None:
         """The network thread has ended."""
         for table in self._tables:
-            table.listeners.remove(self.look)
+            table.listeners.remove(self._changed)
+
+    def _changed(self) -> None:
+        """A table changed. What a request changes is told when it, or a step of it, is done."""
+        if not getattr(self._core.serving, "request", False):
+            self.look()
 
     def look(self) -> None:
         """Tells what changed. Behind whatever may have changed something, and before anybody hears of it. Any thread."""
         if self._state() != self._seen:
-            self._tell(AT_ONCE)
-
-    def keep(self) -> None:
-        """As `look`, however much there is. The keeper's thread."""
-        if self._state() != self._seen or self._emptied:
-            self._tell(None)
+            with self._lock:
+                self._tell()
 
     def _state(self) -> tuple[object, ...]:
         return (*(table.changes for table in self._tables), self._core.clients.changes, self._core.options.changes,
@@ -68,49 +74,73 @@ class Known:
         """Options that the network thread has as they were when the broker began."""
         return self._core.options["regionId"], self._core.options["traceOn"]
 
-    def _tell(self, most: int | None) -> None:
-        with self._lock:
-            state = self._state()
-            core = self._core
-            size = len(core.topics) + len(core.groups) + core.clients.subscription_work()
-            self._emptied = most is not None and size > most
-            if self._emptied or self._in_answers() != self._answers:
-                self._front.tell([], [])
-            else:
-                self._front.tell(self._topics(), self._subscriptions())
-            self._seen = state
+    def _tell(self) -> None:
+        """The lock is held."""
+        state, before = self._state(), self._settings
+        self._seen = self._settings = ()        # where it fails, the next look tells everything
+        settings = state[-2:]
+        whole = settings != before
+        topics = self._core.topics.snapshot()
+        groups = self._core.groups.snapshot()
+        touched = self._core.clients.touched()
+        if self._in_answers() != self._answers:
+            topics, groups = {}, {}
+        dirty = set(range(SHARDS)) if whole else set()
+        for name in _different(topics, {} if whole else self._topics) | (self._topics.keys() - topics.keys()):
+            dirty |= self._put(0, name, self._topic_row(topics.get(name)))
+        names = _different(groups, {} if whole else self._groups) | (self._groups.keys() - groups.keys()) | touched
+        pulls = self._pulls()
+        for name in names:
+            dirty |= self._put(1, name, self._group_rows(groups.get(name)) if pulls else [])
+        self._front.tell((shard, (list(self._shards[shard][0].values()),
+                                  [row for rows in self._shards[shard][1].values() for row in rows])) for shard in dirty)
+        self._topics, self._groups, self._settings, self._seen = topics, groups, settings, state
 
-    def _topics(self) -> Iterator[tuple[str, int, int, int]]:
-        allowed = self._core.options["brokerPermission"]
-        if self._core.store.options.role == "slave":
-            allowed &= PERM_READ                # Python refuses
-        for topic in self._core.topics.snapshot().values():
-            perm = topic.perm & allowed
-            if topic.name in NO_SEND or topic.name.startswith((RETRY, DEAD)):
-                perm &= PERM_READ
-            if topic.batches:
-                continue                    # what goes there, and comes from there, is no single record
-            if len(topic.name) <= NAME_MAX and 0 < topic.queues <= 65536 and topic.read >= 0 and topic.write >= 0:
-                yield topic.name, perm, topic.read, topic.write
+    def _put(self, kind: int, name: str, row: object) -> set[int]:
+        """Enters a row of a topic (kind 0), or the rows of a group (1). Returns the shard, if that changes it."""
+        shard = self._front.shard(name)
+        rows: dict[str, object] = self._shards[shard][kind]     # type: ignore[assignment]
+        if rows.get(name) == (row or None):
+            return set()
+        if row:
+            rows[name] = row
+        else:
+            del rows[name]
+        return {shard}
 
-    def _subscriptions(self) -> Iterator[tuple[str, str, int, list[int]]]:
+    def _topic_row(self, topic: Topic | None) -> TopicRow | None:
+        if topic is None or topic.batches:      # what goes to batch queues, and comes from there, is no single record
+            return None
+        perm = topic.perm & self._core.options["brokerPermission"]
+        if self._core.store.options.role == "slave" or topic.name in NO_SEND or topic.name.startswith((RETRY, DEAD)):
+            perm &= PERM_READ                   # Python refuses
+        if len(topic.name) <= NAME_MAX and 0 < topic.queues <= 65536 and topic.read >= 0 and topic.write >= 0:
+            return topic.name, perm, topic.read, topic.write
+        return None
+
+    def _pulls(self) -> bool:
+        """Whether the network thread may answer pulls at all."""
         core = self._core
-        reads = core.options["slaveReadEnable"]
         if not core.options["longPollingEnable"]:
-            return
-        if core.is_slave and (not reads or (core.modern and core.master_address)):
-            return
+            return False
+        return not (core.is_slave and (not core.options["slaveReadEnable"] or (core.modern and core.master_address)))
+
+    def _group_rows(self, group: Group | None) -> Rows:
         # The network thread suggests broker 0. A pull that is far behind the end of the log never is its to answer.
-        groups = {name: group for name, group in core.groups.snapshot().items() if not reads or group.broker_id == 0}
-        for group in groups.values():
-            if group.consume:
-                yield group.name, "", 0, []
-        for name, model, subscriptions in self._core.clients.subscribed():
-            config = groups.get(name)
-            if config is None or not config.consume or (model == "BROADCASTING" and not config.broadcast):
-                continue
+        if group is None or not group.consume or (self._core.options["slaveReadEnable"] and group.broker_id != 0):
+            return []
+        name = group.name
+        rows: Rows = [(name, "", 0, [])]
+        model, subscriptions = self._core.clients.subscribed(name)
+        if model != "BROADCASTING" or group.broadcast:
             for sub in subscriptions:
                 if sub.sql is None:
                     tags = {tag.strip() for tag in sub.tags.split("||")} - {""} if sub.tags else set()
                     if tags or not sub.tags:
-                        yield name, sub.topic, sub.version, [java_hash(tag) for tag in sorted(tags)]
+                        rows.append((name, sub.topic, sub.version, [java_hash(tag) for tag in sorted(tags)]))
+        return rows
+
+
+def _different(now: Mapping[str, object], before: Mapping[str, object]) -> set[str]:
+    """Names of entries that came or changed."""
+    return {name for name, entry in now.items() if before.get(name) is not entry}

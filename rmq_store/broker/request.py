@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 __all__ = ["LONG", "Handle", "Refused", "Request", "body_of", "json_body"]
 
 INT, LONG = 1 << 31, 1 << 63
+BODY_MAX = 1 << 20              # bytes of a JSON body,
+BODIES_MAX = {34: 4 << 20}      # and of those of some codes: a heartbeat names up to 16,384 subscriptions
+PARTS_MAX = 1 << 18             # values of one, as far as its commas and brackets tell
 
 
 class Handle(Protocol):
@@ -35,6 +38,11 @@ class Refused(Exception):
     def __init__(self, code: int, remark: str) -> None:
         super().__init__(remark)
         self.code, self.remark = code, remark
+
+    def forget(self) -> None:
+        """Lets go of what failed before it: the frames of both hold the body of the request, until the garbage collector
+        runs."""
+        self.__traceback__ = self.__cause__ = self.__context__ = None
 
 
 class Request:
@@ -81,11 +89,19 @@ class Request:
 
     def json(self) -> dict[str, Any]:
         """The body, a JSON object, also in fastjson's dialect."""
-        return json_body(self.frame.body)
+        return json_body(self.frame)
 
 
-def json_body(body: bytes) -> dict[str, Any]:
-    """Raises Refused."""
+def json_body(frame: Frame) -> dict[str, Any]:
+    """The JSON object that a request carries. Its size is looked at first: to read 16 MiB of brackets takes seconds in which no
+    other request is served. Raises Refused."""
+    body, most = frame.body, BODIES_MAX.get(frame.code, BODY_MAX)
+    if len(body) > most:
+        raise Refused(Code.SYSTEM_ERROR, f"the body of request {frame.code} has {len(body)} bytes, the limit is {most}: send "
+                      "less in one request")
+    if (parts := body.count(b",") + body.count(b"[") + body.count(b"{")) > PARTS_MAX:
+        raise Refused(Code.SYSTEM_ERROR, f"the body of request {frame.code} has {parts} values, the limit is {PARTS_MAX}: send "
+                      "less in one request")
     try:
         text = body.decode()
         try:

@@ -108,11 +108,11 @@ def _topic_and_group(field: str) -> Callable[[Frame], Needed]:
 
 
 def _group_of_body(frame: Frame) -> Needed:
-    yield RETRY + str(json_body(frame.body).get("consumerGroup") or ""), SUB
+    yield RETRY + str(json_body(frame).get("consumerGroup") or ""), SUB
 
 
 def _heartbeat(frame: Frame) -> Needed:
-    for data in _dicts(json_body(frame.body).get("consumerDataSet")):
+    for data in _dicts(json_body(frame).get("consumerDataSet")):
         yield RETRY + str(data.get("groupName") or ""), SUB
         for subscription in _dicts(data.get("subscriptionDataSet")):
             yield str(subscription.get("topic") or ""), SUB

@@ -37,7 +37,7 @@ from rmq_store.config import values
 from rmq_store.config.sources import read_config
 from rmq_store.errors import ArgumentIllegal, ConfigError
 from rmq_store.namesrv.routes import Routes
-from rmq_store.network.front import NativeFront
+from rmq_store.network.front import Answer, NativeFront
 from rmq_store.remoting.client import advertise_text, listen_address, listening, servers
 from rmq_store.remoting.frame import RESPONSE, Frame
 from rmq_store.store import MessageStore
@@ -200,7 +200,7 @@ class Broker:
         except OSError as error:
             log.info("port %d is not served, where Java slaves ask for topics: %s", port - 2, error)
 
-    def _fast_answer(self, connection: Any, frame: Frame) -> Frame | None:
+    def _fast_answer(self, connection: Any, frame: Frame) -> Answer:
         if frame.code in PULLS:
             return self._core.dressed(frame.answer(Code.NOT_SUPPORTED, f" request type {frame.code} not supported"))
         return self._processors.answer(connection, frame)
@@ -227,6 +227,7 @@ class Broker:
         core.topics = Topics(core.store, core.options, changed)
         core.groups = Groups(core.store, core.options, changed)
         heartbeats = Heartbeats(core)
+        self._heartbeats = heartbeats
         core.clients, core.workers = Clients(heartbeats.notify, self._front.heard), Workers()
         core.held = HeldPulls(core.store)
         sync = core.store.options.flush_mode == "sync"
@@ -239,6 +240,7 @@ class Broker:
         add(sending.batch_processors(), slow=sync)
         add(Pulling(core).processors())
         add(heartbeats.processors())
+        add(heartbeats.slow_processors(), slow=True)
         add(Locks(core).processors())
         add(Replies(core, sending).processors())
         add(offsets.processors())
@@ -263,6 +265,8 @@ class Broker:
         self._dirty.set()
 
     def _gone(self, connection: Any) -> None:
+        if self._closed:                # all connections end, and nobody hears of it
+            return
         if self._routes is not None:
             self._routes.gone(connection)
         if hasattr(self._core, "held"):      # else it opens, and nobody is served yet
@@ -284,7 +288,7 @@ class Broker:
                 self._write_tables()
                 core.clients.expire(time.monotonic() - core.options["channelExpiredTimeout"] / 1000)
                 if self._known is not None:
-                    self._known.keep()
+                    self._known.look()
             except Exception as error:      # of whatever kind: the next round tries again
                 log.error("keeping the tables of the broker failed: %s", error)
             self._ended.wait(PAUSE_S)       # one write for many topics that are made at once
@@ -330,6 +334,7 @@ class Broker:
         if hasattr(self, "_calls"):
             self._calls.stop()
         if hasattr(core, "workers"):
+            self._heartbeats.stop()
             core.workers.stop()
         if hasattr(self, "_sending"):
             self._sending.drain(core.store.options.close_timeout_ms / 1000)

@@ -39,7 +39,7 @@ cdef void _answer(Service *s, rmq_connection *c, const rmq_frame *f, int64_t off
 cdef bint _is_group(Service *s, rmq_text group) noexcept nogil:
     cdef rmq_text none
     none.at, none.size = b"", 0
-    return tables_subscription(s.tables, group, none) != NULL
+    return tables_subscription(&s.tables, group, none) != NULL
 
 
 cdef OffsetRow *_row(Service *s, rmq_connection *c, rmq_text group, rmq_text topic, int32_t queue_id) noexcept nogil:
@@ -70,7 +70,7 @@ cdef rmq_done update_request(Service *s, rmq_connection *c, const rmq_frame *f) 
     cdef TopicRow *t
     if rmq_offset_decode(f, &h) < 0 or h.offset < 0:
         return RMQ_PASS
-    t = tables_topic(s.tables, h.topic)
+    t = tables_topic(&s.tables, h.topic)
     if t == NULL or h.queue_id >= max(t.read_queues, t.write_queues):
         return RMQ_PASS
     r = _row(s, c, h.group, h.topic, h.queue_id)
@@ -109,7 +109,7 @@ cdef rmq_done heartbeat_request(Service *s, rmq_connection *c, const rmq_frame *
     cdef uint64_t connection = rmq_connection_id(c)
     cdef Beat *mine = &s.beats[<uint32_t> connection]
     cdef Beat b
-    if s.tables == NULL or not s.tables.knows or f.fields > 0 or not rmq_connection_settled(c):
+    if s.tables.topics_count == 0 or f.fields > 0 or not rmq_connection_settled(c):
         return RMQ_PASS
     if not rmq_mutex_try(&s.beats_lock):
         return RMQ_PASS

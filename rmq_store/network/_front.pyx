@@ -21,13 +21,13 @@ from rmq_store.network._access cimport access_grant, access_tell, access_trust
 from rmq_store.network._consumers cimport consumers_forget, consumers_heard, consumers_remember
 from rmq_store.network._net cimport (
     RMQ_ASKED, RMQ_CLOSED, RMQ_FRAME, RMQ_OPENED, RMQ_TLS, RMQ_TLS_ONLY, RMQ_TLS_TOO, rmq_address, rmq_given, rmq_item,
-    rmq_lane, rmq_lane_gone, rmq_net, rmq_net_adopt, rmq_net_child, rmq_net_counts, rmq_net_counts_of, rmq_net_drop,
-    rmq_net_free, rmq_net_limits, rmq_net_listen, rmq_net_new, rmq_net_send, rmq_net_served, rmq_net_start, rmq_net_stop,
-    rmq_net_stopped, rmq_net_take, rmq_net_tls, rmq_net_use, rmq_opened, rmq_service)
-from rmq_store.network._service cimport (service_begin, service_free, service_new, service_publish, service_serve,
-                                         service_stop)
+    rmq_lane, rmq_lane_gone, rmq_net, rmq_net_adopt, rmq_net_child, rmq_net_drop, rmq_net_free, rmq_net_limits,
+    rmq_net_listen, rmq_net_new, rmq_net_send, rmq_net_served, rmq_net_start, rmq_net_stop, rmq_net_stopped, rmq_net_take,
+    rmq_net_tls, rmq_net_use, rmq_opened, rmq_service)
+from rmq_store.network._service cimport (
+    service_begin, service_free, service_net_counts, service_new, service_requests, service_serve, service_stop)
 from rmq_store.network._state cimport Service
-from rmq_store.network._tables cimport tables_new
+from rmq_store.network._tables cimport SHARDS, shard_new, shard_of, shards_of, tables_tell, tables_told
 
 from rmq_store.remoting.frame import ONEWAY as _ONEWAY, RESPONSE as _RESPONSE, BadFrame, decode, encode
 
@@ -47,8 +47,7 @@ PASSED_MAX = 4096           # requests that wait for Python,
 PASSED_OF_ONE = 256         # and of one connection
 PASSED_BYTES_MAX = 64 << 20     # and their bytes
 IDLE_S = 120.0
-SENDS = (10, 310, 320)
-BUSY = 2
+SENDS, BUSY = (10, 310, 320), 2
 
 cdef extern from "<time.h>" nogil:
     enum: CLOCK_MONOTONIC
@@ -136,8 +135,7 @@ cdef class Front:
         self._stopping, self._turns = threading.Lock(), collections.deque()
         limits.connections = self._connections_max = connections_max or CONNECTIONS_MAX
         limits.buffered, limits.waiting, limits.unread = BUFFERED_MAX, WAITING_MAX, UNREAD_MAX
-        limits.unread_most, limits.unread_all = UNREAD_MOST, UNREAD_ALL
-        limits.passed_of_one = of_one or PASSED_OF_ONE
+        limits.unread_most, limits.unread_all, limits.passed_of_one = UNREAD_MOST, UNREAD_ALL, of_one or PASSED_OF_ONE
         limits.passed, limits.passed_bytes, limits.idle_ns = PASSED_MAX, PASSED_BYTES_MAX, <int64_t> (IDLE_S * 1e9)
         rc = rmq_net_new(&limits, &self.net)
         if rc < 0:
@@ -243,18 +241,32 @@ cdef class Front:
 
     def publish(self, topics, subscriptions):
         """Makes known what the network thread may answer by itself; the requests for anything else go to Python.
-
         topics: (name, perm, read queues, write queues) of topics that clients may use as they like. subscriptions: (group,
         topic, version, hash codes of its tags, none for all messages) of groups that may consume, and (group, "", 0, ()) for
         each of these groups. Takes effect before the next request. Any thread.
         """
-        if self.service != NULL and not self._ended():
-            service_publish(self.service, tables_new(topics, subscriptions))
+        self.change(enumerate(shards_of(topics, subscriptions)))
+
+    def change(self, shards):
+        """As `publish`, of some shards: (shard, (its topics, its subscriptions)). All others stay as they are."""
+        cdef int shard
+        if self.service == NULL or self._ended():
+            return
+        for shard, (topics, subscriptions) in shards:
+            if not 0 <= shard < SHARDS:
+                raise ValueError(f"shard {shard}: there are {SHARDS}")
+            tables_tell(&self.service.tables, shard, shard_new(topics, subscriptions))
+        tables_told(&self.service.tables)
+
+    @staticmethod
+    def shard(str name not None):
+        """In which shard, from 0 to 255, a topic or a group stands: int."""
+        return shard_of(name.encode())
 
     @property
     def generation(self):
-        """The number of what `publish` told last: int."""
-        return self.service.generation if self.service != NULL else 0
+        """The number of what `publish` or `change` told last: int."""
+        return rmq_load(&self.service.tables.made) if self.service != NULL else 0
 
     def remember(self, uint64_t connection, bytes body not None, int32_t version, int64_t generation):
         """A heartbeat of the connection with this id is registered, and was read when `generation` was that. The same again is
@@ -462,22 +474,11 @@ cdef class Front:
 
     def counts(self):
         """What the network thread has done: dict of str to int."""
-        cdef const rmq_net_counts *n
-        if self.net == NULL:
-            return {}
-        n = rmq_net_counts_of(self.net)
-        return {"accepted": rmq_load(&n.accepted), "refused": rmq_load(&n.refused), "requests": rmq_load(&n.requests),
-                "passed": rmq_load(&n.passed), "bad": rmq_load(&n.bad), "bytes_in": rmq_load(&n.bytes_in),
-                "bytes_out": rmq_load(&n.bytes_out), "connections": rmq_load(&n.connections), "stalls": rmq_load(&n.stalls)}
+        return {} if self.net == NULL else service_net_counts(self.net)
 
     def requests(self):
         """Requests that were answered without Python, by code: dict of int to int."""
-        if self.service == NULL:
-            return {}
-        return {10: rmq_load(&self.service.sends_long), 310: rmq_load(&self.service.sends),
-                320: rmq_load(&self.service.batches), 11: rmq_load(&self.service.pulls),
-                361: rmq_load(&self.service.pulls_lite), 14: rmq_load(&self.service.queries),
-                15: rmq_load(&self.service.updates), 34: rmq_load(&self.service.heartbeats)}
+        return {} if self.service == NULL else service_requests(self.service)
 
     def held(self):
         """Pulls that are held: int."""

@@ -91,8 +91,8 @@ cdef bint _subscribed(Service *s, const rmq_pull *h, Pull *p) noexcept nogil:
         none.at, none.size = b"", 0
         if h.expression_type.size > 0 and not rmq_text_is(h.expression_type, b"TAG", 3):
             return False
-        return tables_subscription(s.tables, h.group, none) != NULL and _parse_tags(h.subscription, p)
-    row = tables_subscription(s.tables, h.group, h.topic)
+        return tables_subscription(&s.tables, h.group, none) != NULL and _parse_tags(h.subscription, p)
+    row = tables_subscription(&s.tables, h.group, h.topic)
     if row == NULL or row.version < h.sub_version or row.codes_count > CODES_MAX or h.topic.size == 0:
         return False
     p.codes_count = row.codes_count
@@ -120,7 +120,7 @@ cdef rmq_done pull_request(Service *s, rmq_connection *c, const rmq_frame *f) no
         return RMQ_PASS
     if rmq_pull_decode(f, &h) < 0 or h.sys_flag & CLASS_FILTER or h.offset < 0:
         return RMQ_PASS
-    t = tables_topic(s.tables, h.topic)
+    t = tables_topic(&s.tables, h.topic)
     if t == NULL or not t.perm & PERM_READ or h.queue_id < 0 or h.queue_id >= t.read_queues or not _subscribed(s, &h, &p):
         return RMQ_PASS
     place = tables_queue(t, h.queue_id)
@@ -397,9 +397,9 @@ cdef bint _still_allowed(Service *s, Pull *p) noexcept nogil:
         return True
     topic.at, topic.size = p.queue.topic, p.queue.topic_size
     none.at, none.size = b"", 0
-    t = tables_topic(s.tables, topic)
+    t = tables_topic(&s.tables, topic)
     if (t == NULL or not t.perm & PERM_READ or p.queue.queue_id >= t.read_queues
-            or tables_subscription(s.tables, p.group, none) == NULL):
+            or tables_subscription(&s.tables, p.group, none) == NULL):
         return False
     p.generation = s.tables.generation
     return True

@@ -229,7 +229,7 @@ cdef TopicRow *_prepared(Service *s, rmq_connection *c, const rmq_frame *f, rmq_
     cdef bint asks = True
     if rmq_load32(s.put_checks) != 0 or rmq_send_decode(f, h) < 0 or log_busy(s.log):
         return NULL
-    t = tables_topic(s.tables, h.topic)
+    t = tables_topic(&s.tables, h.topic)
     if t == NULL or not t.perm & PERM_WRITE or not _arguments(s, &p.args, c, f, h):
         return NULL
     p.queue_id = _queue_id(s, t, h.queue_id)

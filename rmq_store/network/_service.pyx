@@ -9,24 +9,18 @@ from libc.string cimport memcpy
 from rmq_store.access.waiting._wait cimport StoreWait
 from rmq_store.access.writer._ahead cimport ahead_add, ahead_start, ahead_stop
 from rmq_store.access.writer._put cimport TELLS_NETWORK, WAIT_REPLICA
+from rmq_store.base.io._sync cimport rmq_load
 from rmq_store.network._access cimport access_allows, access_begin, access_free, access_new
 from rmq_store.network._consumers cimport consumers_alive, heartbeat_request, query_request, update_request
-from rmq_store.network._net cimport RMQ_PASS, rmq_connection, rmq_connection_listener, rmq_done, rmq_frame, rmq_service
+from rmq_store.network._net cimport (RMQ_PASS, rmq_connection, rmq_connection_listener, rmq_done, rmq_frame, rmq_net,
+                                     rmq_net_counts, rmq_net_counts_of, rmq_service)
 from rmq_store.network._pulls cimport pull_request, pulls_arrived, pulls_closed, pulls_stop, pulls_tick
 from rmq_store.network._sends cimport batch_request, send_request
 from rmq_store.network._settled cimport settled_ending, settled_look, settled_tick, settled_turn
 from rmq_store.network._state cimport Beat, Service
-from rmq_store.network._tables cimport Tables, tables_free
+from rmq_store.network._tables cimport tables_free, tables_take
 from rmq_store.queues.consumequeue._arrivals cimport hub_free, hub_new
 from rmq_store.services.consumer._offsets cimport OffsetRows
-
-cdef extern from *:
-    """
-    static inline void *service_swap(void **at, void *value) { return __atomic_exchange_n(at, value, __ATOMIC_ACQ_REL); }
-    static inline void *service_look(void **at) { return __atomic_load_n(at, __ATOMIC_RELAXED); }
-    """
-    void *service_swap(void **at, void *value) noexcept nogil
-    void *service_look(void **at) noexcept nogil
 
 cdef extern from "<unistd.h>" nogil:
     int close(int fd)           # eventfds only: they are no part of a store
@@ -64,9 +58,7 @@ cdef rmq_done _request(void *ctx, rmq_connection *c, const rmq_frame *f) noexcep
 
 cdef void _begin(void *ctx) noexcept nogil:
     cdef Service *s = <Service *> ctx
-    if service_look(<void **> &s.next_tables) != NULL:
-        tables_free(s.tables)
-        s.tables = <Tables *> service_swap(<void **> &s.next_tables, NULL)
+    tables_take(&s.tables)
     if s.access != NULL:
         access_begin(s.access)
 
@@ -108,12 +100,6 @@ cdef void service_serve(Service *s, rmq_service *out) noexcept nogil:
     out.request, out.begin, out.turn, out.woken, out.tick, out.closed = _request, _begin, _turn, _woken, _tick, _closed
     out.taken, out.ending = _taken, _ending
     out.fds[FLUSHED], out.fds[ARRIVED] = s.sink.fd, s.hub_fd
-
-
-cdef void service_publish(Service *s, Tables *tables) noexcept:
-    s.generation += 1
-    tables.generation = s.generation
-    tables_free(<Tables *> service_swap(<void **> &s.next_tables, tables))
 
 
 cdef bytes _plain(str name, value, int64_t most):
@@ -209,8 +195,7 @@ cdef void service_stop(Service *s) noexcept nogil:
 
 
 cdef void service_free(Service *s) noexcept nogil:
-    tables_free(s.tables)
-    tables_free(s.next_tables)
+    tables_free(&s.tables)
     free(s.waiting)
     free(s.beats)
     access_free(s.access)
@@ -219,3 +204,15 @@ cdef void service_free(Service *s) noexcept nogil:
     if s.hub_fd >= 0:
         close(s.hub_fd)
     free(s)
+
+
+cdef dict service_net_counts(const rmq_net *net):
+    cdef const rmq_net_counts *n = rmq_net_counts_of(net)
+    return {"accepted": rmq_load(&n.accepted), "refused": rmq_load(&n.refused), "requests": rmq_load(&n.requests),
+            "passed": rmq_load(&n.passed), "bad": rmq_load(&n.bad), "bytes_in": rmq_load(&n.bytes_in),
+            "bytes_out": rmq_load(&n.bytes_out), "connections": rmq_load(&n.connections), "stalls": rmq_load(&n.stalls)}
+
+
+cdef dict service_requests(Service *s):
+    return {10: rmq_load(&s.sends_long), 310: rmq_load(&s.sends), 320: rmq_load(&s.batches), 11: rmq_load(&s.pulls),
+            361: rmq_load(&s.pulls_lite), 14: rmq_load(&s.queries), 15: rmq_load(&s.updates), 34: rmq_load(&s.heartbeats)}

@@ -1,5 +1,5 @@
-# What the network thread works with. One Service a front; everything in it but `next_tables` is the network thread's while that
-# runs.
+# What the network thread works with. One Service a front; everything in it but what `tables` is told is the network thread's
+# while that runs.
 from libc.stdint cimport int32_t, int64_t, uint64_t
 
 from rmq_store.access.reader._request cimport Found, GetCounts
@@ -121,9 +121,7 @@ cdef struct Service:
     bint trace_on
     char stamp[STAMP_MAX]       # properties that the broker adds to each message
     int32_t stamp_size
-    Tables *tables
-    Tables *next_tables         # atomic: what Python has made since
-    int64_t generation          # of the tables that Python made last: under the GIL
+    Tables tables
     Access *access              # NULL: requests need no signature
     # ---- consumers
     OffsetTable *group_offsets  # NULL: they are Python's

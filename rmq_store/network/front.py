@@ -18,9 +18,11 @@ if TYPE_CHECKING:
     from rmq_store.network.secure import Tls
     from rmq_store.store import MessageStore
 
-__all__ = ["Answer", "NativeFront"]
+__all__ = ["SHARDS", "Answer", "NativeFront", "Shard"]
 
 CONNECTIONS_MAX = 10_000
+SHARDS = 256
+Shard = tuple[Iterable[tuple[str, int, int, int]], Iterable[tuple[str, str, int, Iterable[int]]]]     # topics, subscriptions
 Answer = Frame | None | Generator[None, None, Frame | None]
 log = logging.getLogger("rmq_store.network")
 
@@ -45,10 +47,13 @@ class NativeFront:
         """Before `serve`: ordinary sends and pulls on the first address are answered without Python."""
         self._network.use(store, **facts)
 
-    def tell(self, topics: Iterable[tuple[str, int, int, int]],
-             subscriptions: Iterable[tuple[str, str, int, Iterable[int]]]) -> None:
-        """What the network thread may take as known from the next request on."""
-        self._network.publish(topics, subscriptions)
+    def tell(self, shards: Iterable[tuple[int, Shard]]) -> None:
+        """What the network thread may take as known from the next request on, of some shards of the names."""
+        self._network.change(shards)
+
+    def shard(self, name: str) -> int:
+        """In which of SHARDS a topic or a group stands."""
+        return self._network.shard(name)
 
     def secure(self, options: Mapping[str, Any]) -> None:
         """Before `serve`: TLS on all listeners, as the options tls.server.* say. Raises ConfigError."""
@@ -74,7 +79,7 @@ class NativeFront:
         return self._network.held()
 
     def generation(self) -> int:
-        """The number of what `tell` told last."""
+        """How often `tell` told something."""
         return self._network.generation
 
     def remember(self, connection: int, body: bytes, version: int, generation: int) -> None:

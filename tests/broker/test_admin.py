@@ -8,6 +8,7 @@ import pytest
 from rmq_store import Broker, errors
 from rmq_store.broker import offsets
 from rmq_store.broker.request import json_body
+from rmq_store.remoting.frame import Frame
 from tests.broker.peer import Peer
 
 TOPIC = {"defaultTopic": "TBW102", "readQueueNums": 3, "writeQueueNums": 2, "perm": 6, "topicFilterType": "SINGLE_TAG",
@@ -51,7 +52,7 @@ def test_what_is_done_is_in_the_files(broker, peer):
 
     def entries(name, key):
         path = Path(broker.store.path, "config", name)
-        return json_body(path.read_bytes())[key] if path.exists() else {}
+        return json_body(Frame(200, 1, {}, path.read_bytes()))[key] if path.exists() else {}
 
     assert peer.ask(17, topic="T", **TOPIC).code == 0
     assert entries("topics.json", "topicConfigTable")["T"]["writeQueueNums"] == 2
@@ -226,7 +227,7 @@ def test_messages_by_key_and_by_id(broker, peer):
 
 @pytest.mark.parametrize("text", [b'{"a":{0:1,1:2},"b":"{3:4"}'])
 def test_fastjson_is_read(text):
-    assert json_body(text) == {"a": {"0": 1, "1": 2}, "b": "{3:4"}
+    assert json_body(Frame(200, 1, {}, text)) == {"a": {"0": 1, "1": 2}, "b": "{3:4"}
 
 
 def test_a_retry_topic_has_a_route_before_its_group(broker, names):

@@ -5,7 +5,7 @@ import struct
 
 import pytest
 
-from rmq_store.broker import clients, heartbeats, holding, known, workers
+from rmq_store.broker import clients, heartbeats, holding, workers
 from rmq_store.remoting import frame as frames
 from rmq_store.remoting.frame import BINARY, Frame, encode
 from tests.broker.peer import Peer
@@ -117,28 +117,6 @@ def test_a_version_that_no_long_has(broker, peer, version):
         assert other.put("new").code == 0
         assert other.beat("o", consumers={"other": {"new": "*"}}).code == 0
     assert _beat(peer, "G", ["T"], 5).code == 0
-
-
-@pytest.mark.parametrize("long", [False, True])
-def test_many_subscriptions_are_not_told_while_a_request_waits(broker, peer, monkeypatch, long):
-    monkeypatch.setattr(known, "AT_ONCE", 200)
-    told = []
-    tell = broker._core.front.tell
-
-    def count(topics, rows):
-        rows = list(rows)
-        told.append(len(rows))
-        tell(topics, rows)
-
-    monkeypatch.setattr(broker._core.front, "tell", count)
-    monkeypatch.setattr(broker._known, "keep", lambda: None)
-    if long:
-        assert peer.beat("c", consumers={"G": {"T": "||".join(map(str, range(4000)))}}).code == 0
-    else:
-        assert _beat(peer, "G", [f"T{number}" for number in range(400)]).code == 0
-    told.clear()
-    assert peer.put("new").code == 0
-    assert set(told) == {0}
 
 
 @pytest.mark.parametrize("limit", ["SUBSCRIPTIONS_OF_ONE_MAX", "TEXT_OF_ONE_MAX"])

@@ -20,7 +20,7 @@ def native(broker):
 
 def python_only(broker):
     """The network thread knows no topic any more, until the next one changes."""
-    broker._front.tell([], [])
+    broker._front._network.publish([], [])
 
 
 def stored(broker, queue=1):

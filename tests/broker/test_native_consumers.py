@@ -148,8 +148,8 @@ def test_a_client_that_reads_slowly_stays(tmp_path):
         for _ in range(100):
             peer.ask_pull(queue=1)
         until(lambda: broker._front.counts()["bytes_in"] > sent)
-        peer.send(34)                   # is not read before all of them are
         moment = time.monotonic()
+        peer.send(34)                   # is not read before all of them are
         until(lambda: peer.sock.recv(1 << 16) and broker._front.heard(client) > moment)
         broker._core.clients.expire(moment)
         assert [c.connection.id for c in broker._core.clients.consumers("G")] == [client]

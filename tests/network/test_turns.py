@@ -11,9 +11,10 @@ class Gate:
     """on_request of a front: each request needs a permission; what came is in `served`."""
 
     def __init__(self):
-        self.permissions, self.served, self.gone = threading.Semaphore(0), [], []
+        self.permissions, self.served, self.gone, self.begun = threading.Semaphore(0), [], [], threading.Event()
 
     def __call__(self, connection, frame):
+        self.begun.set()
         self.permissions.acquire(timeout=LIMIT_S)
         self.served.append((frame.code, frame.opaque))
         return frame.answer()
@@ -54,7 +55,7 @@ def test_what_a_gone_connection_asked_is_dropped_but_not_what_it_stored():
     with serving(front):
         many, one = Peer(front.address), Peer(front.address)
         many.sock.sendall(b"".join(encode(Frame(310 if n == 150 else 1, n, flag=ONEWAY)) for n in range(200)))
-        until(lambda: front.counts()["passed"] == 200)
+        until(lambda: front.counts()["passed"] == 200 and gate.begun.is_set())
         many.close()
         until(lambda: front.counts()["connections"] == 1)
         one.send(2)
@@ -71,7 +72,7 @@ def test_a_connection_that_goes_before_python_has_seen_it_is_not_told_of():
     with serving(front):
         busy, short, one = Peer(front.address), Peer(front.address), Peer(front.address)
         busy.send(1)
-        until(lambda: front.counts()["passed"] == 1)
+        until(gate.begun.is_set)
         short.send(1)
         until(lambda: front.counts()["passed"] == 2)
         short.close()
