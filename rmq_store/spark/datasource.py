@@ -64,8 +64,11 @@ _CATALOG = {"owner", "provider", "location", "external", "is_managed_location", 
 
 def _own(options: Any) -> dict[str, Any]:
     """The options without what a catalog adds for itself: CREATE TABLE ... USING rocketmq_store OPTIONS (path ...)."""
-    return {name: value for name, value in options.items()
-            if name.lower() not in _CATALOG and not name.lower().startswith(("option.", "spark.sql."))}
+    given = {name.lower(): value for name, value in options.items()}
+    own = {name: value for name, value in options.items()
+           if name.lower() not in _CATALOG and not name.lower().startswith(("option.", "spark.sql."))}
+    place = given.get("option.path") or given.get("location")       # where a table's path stands
+    return own if place is None or {"path", "paths"} & given.keys() else {**own, "path": place}
 
 
 def _without_limits(options: Any) -> dict[str, Any]:
