@@ -24,6 +24,8 @@ from rmq_store.replication.mark import Mark, read_mark
 from rmq_store.services.cleaning.rules import used_percent
 from rmq_store.services.consumer.light_offsets import LMQ_PREFIX
 
+_OF_THIS_LOOK = ("readonly", "running_flags")       # they tell of this open, and not of the process that writes
+
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     store_arguments(parser)
@@ -43,7 +45,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
     if args.watch is not None:
         return _watch(args, out)
     with open_store(args, readonly=True) as store:
-        stats = plain(store.stats())
+        stats = {name: value for name, value in plain(store.stats()).items() if name not in _OF_THIS_LOOK}
         queues, lights = _queues(store, args)
         delays, dispatchers, compactions = store.delay_levels(), store.dispatchers(), _compactions(store, args)
         if args.topic is not None and not queues:

@@ -254,8 +254,8 @@ def _without_effect(key: str, value: object, path: object, source: Source) -> li
 
 
 def _unknown(key: str, source: Source, ignored: list[str]) -> list[str]:
-    """What the error says of one key, so that all are named at once. But what stands in the environment and is like no option may be somebody else's: a Kubernetes service of the name
-    rmq-store puts RMQ_STORE_SERVICE_HOST there."""
+    """What the error says of one key, so that all are named at once. But what stands in the environment and is like no option
+    may be somebody else's: a Kubernetes service of the name rmq-store puts RMQ_STORE_SERVICE_HOST there."""
     def plain(name: str) -> str:
         return name.replace("_", "").lower()
 
