@@ -21,7 +21,7 @@ A message that is stored, but not yet as durable as requested, is not an error: 
 (status.PutStatus). The caller's thread raises every error; a native thread raises none. All errors can be pickled.
 """
 import os
-from errno import EDQUOT, ENOSPC
+from errno import EDQUOT, ENOSPC, ESTALE
 from typing import Any
 
 from rmq_store.fields import NamedTuple
@@ -32,17 +32,22 @@ __all__ = [
     "CreateMappedFileFailed", "DiskFull", "DurabilityError", "FilterFailed", "FilterIllegal", "ForkedProcess",
     "InSyncReplicasNotEnough", "LmqConsumeQueueNumExceeded", "LogDirectoryMissing", "MasterAlive", "MessageIllegal",
     "NotASlave", "OsPageCacheBusy", "OutOfResources", "PoolExhausted", "PropertiesSizeExceeded", "PutError", "PutRefused",
-    "RmqStoreError", "ServiceNotAvailable", "ShortWrite", "StoreClosed",
-    "StoreIsSlave", "StoreLocked", "StoreNotReadable", "StoreNotWriteable", "StoreRefusesToLoad", "StoreStateError",
-    "StoredPart",
-    "SyncFailed", "TransactionDecided", "TransactionUnknown", "UnknownVersion", "ViewsAlive", "WriteFailed", "exceeds",
-    "foreign", "illegal", "tell_stored",
+    "RmqStoreError", "ServiceNotAvailable", "ShortWrite", "StoreClosed", "StoreIsSlave", "StoreLocked", "StoreNotReadable",
+    "StoreNotWriteable", "StoreRefusesToLoad", "StoreStateError", "StoredPart", "SyncFailed", "TransactionDecided",
+    "TransactionUnknown", "UnknownVersion", "ViewsAlive", "WriteFailed", "exceeds", "foreign", "illegal", "reason", "tell_stored",
 ]
 
 
 def exceeds(thing: str, value: object, limit: object, cure: str) -> str:
     """The text for a value beyond a limit: `exceeds("body size", "5000000 bytes", "4194304", "split it or raise …")`."""
     return f"{thing} is {value}, the limit is {limit}: {cure}"
+
+
+def reason(code: int) -> str:
+    """What an errno of the I/O table says. ESTALE: a watched directory has lost its name (native/src/home.c)."""
+    return os.strerror(code) if code != ESTALE else (
+        "a directory of the open store was renamed, replaced or mounted over, and nothing is made or removed by its name any "
+        "more, as that may be another store's: close the store, and open it where its directory is now")
 
 
 class StoredPart(NamedTuple):
@@ -362,7 +367,7 @@ class DurabilityError(RmqStoreError, OSError):
 
     def __str__(self) -> str:
         code = self.errno or 0
-        return f"{self.what}{_at(self.filename)} failed with errno {code} ({os.strerror(code)}): {self.cure}{_notes(self)}"
+        return f"{self.what}{_at(self.filename)} failed with errno {code} ({reason(code)}): {self.cure}{_notes(self)}"
 
 
 class SyncFailed(DurabilityError):

@@ -66,6 +66,17 @@ typedef struct rmq_io {
 /* The real system calls. The struct is constant and lives as long as the process. */
 const rmq_io *rmq_io_system(void);
 
+/* The system's table of one store, and the directories that the store holds on to. While it watches some, every call that makes,
+ * opens for writing, renames or removes something by its name first asks whether each path still leads to the directory that it
+ * led to then, and fails with -ESTALE where one does not: somebody renamed it, and another store may have its name by now.
+ * watch and forget: one thread at a time; the calls of the table: any thread, meanwhile too. */
+typedef struct rmq_home rmq_home;
+rmq_home *rmq_home_new(void); /* NULL: no memory. It watches nothing */
+void rmq_home_free(rmq_home *h);
+const rmq_io *rmq_home_table(rmq_home *h);
+int rmq_home_watch(rmq_home *h, const char *path); /* 0, or -errno of the look at it, or -ENOMEM */
+void rmq_home_forget(rmq_home *h);
+
 /* Writes all n bytes or fails: continues short writes from the count and retries EINTR (an entry error: nothing was
  * written). A write of 0 bytes counts as -EIO. Returns 0 or -errno; how much was written before an error is unknown. */
 static inline int rmq_pwrite_all(const rmq_io *io, int fd, const void *from, size_t n, int64_t offset) {

@@ -1,5 +1,6 @@
-/* The real system calls behind the I/O table (rmq_io.h). Stateless; any thread. */
+/* The real system calls behind the I/O table (rmq_io.h). Stateless but for the home that ctx may be (home.c); any thread. */
 #define _GNU_SOURCE
+#include "home.h"
 #include "rmq_io.h"
 #include <fcntl.h>
 #include <liburing.h>
@@ -20,9 +21,9 @@ enum { XFS_MAGIC = 0x58465342 }; /* older headers do not name it */
 static int result(int rc) { return rc < 0 ? -errno : rc; }
 
 static int sys_open(void *ctx, const char *path, int flags, int mode) {
-    (void)ctx;
     struct stat st;
-    int err = 0;
+    int err = (flags & O_ACCMODE) == O_RDONLY ? 0 : rmq_home_check(ctx);
+    if (err < 0) return err;
     int fd = open(path, flags | O_CLOEXEC | O_NONBLOCK, mode); /* a pipe would make it wait */
     if (fd < 0) return -errno;
     if (flags & O_DIRECTORY) return fd;
@@ -138,20 +139,20 @@ static int sys_ftruncate(void *ctx, int fd, int64_t n) {
     return result(ftruncate(fd, n));
 }
 static int sys_rename(void *ctx, const char *from, const char *to) {
-    (void)ctx;
-    return result(rename(from, to));
+    int rc = rmq_home_check(ctx);
+    return rc < 0 ? rc : result(rename(from, to));
 }
 static int sys_unlink(void *ctx, const char *path) {
-    (void)ctx;
-    return result(unlink(path));
+    int rc = rmq_home_check(ctx);
+    return rc < 0 ? rc : result(unlink(path));
 }
 static int sys_mkdir(void *ctx, const char *path, int mode) {
-    (void)ctx;
-    return result(mkdir(path, (mode_t)mode));
+    int rc = rmq_home_check(ctx);
+    return rc < 0 ? rc : result(mkdir(path, (mode_t)mode));
 }
 static int sys_rmdir(void *ctx, const char *path) {
-    (void)ctx;
-    return result(rmdir(path));
+    int rc = rmq_home_check(ctx);
+    return rc < 0 ? rc : result(rmdir(path));
 }
 static int sys_sync_dir(void *ctx, const char *path) {
     (void)ctx;

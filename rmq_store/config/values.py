@@ -59,8 +59,14 @@ def to_text(value: object) -> str:
     raise ValueError("expected text")
 
 
+def real(path: str) -> str:
+    """The absolute path of a directory, without links where it is there: what an open store works on, whatever becomes of links
+    and of the working directory."""
+    return os.path.realpath(path) if os.path.isdir(path) else os.path.abspath(path)
+
+
 def to_path(value: object) -> str:
-    """One directory."""
+    """One directory, absolute."""
     try:
         path = os.fsdecode(value)       # type: ignore[arg-type]
     except TypeError:
@@ -69,7 +75,7 @@ def to_path(value: object) -> str:
         raise ValueError("expected a path")
     if isinstance(value, str) and "," in value:
         raise ValueError("expected one path")
-    return path
+    return real(path)
 
 
 def to_paths(value: object) -> str | tuple[str, ...]:
@@ -85,8 +91,8 @@ def to_paths(value: object) -> str | tuple[str, ...]:
     found = tuple(to_path(part) for part in given)
     if not found or any("," in path for path in found):
         raise ValueError("expected paths without a comma in them, with commas between them")
-    if len({os.path.abspath(path) for path in found}) < len(found):
-        raise ValueError("expected each directory once")
+    if len(set(found)) < len(found):
+        raise ValueError("expected each directory once, and two of them are one directory, by a link or a mount: give it once")
     if len(found) > PATHS_MAX:
         raise ValueError(f"expected at most {PATHS_MAX} directories")
     return found[0] if len(found) == 1 else found

@@ -72,6 +72,7 @@ def open_store(store: StoreServes, root: str, options: Options, io: Any, follows
     if not readonly:
         make_directories(files, places)
         lock = lockfile.acquire(files, root, *places.log_elsewhere)
+        io.watch(root)
     try:
         if not readonly:
             refuse_as_master(root, options.role)
@@ -83,6 +84,8 @@ def open_store(store: StoreServes, root: str, options: Options, io: Any, follows
         if not readonly:
             fd = checkpoint.open_whole(files, places.checkpoint)
             _avoid_full(store, places)
+            for place in filter(os.path.isdir, (*places.commitlogs, places.consumequeue, places.index)):
+                io.watch(place)
             _building.start(store, fd, times)
             store.checkpoint_fd = fd
     except BaseException:

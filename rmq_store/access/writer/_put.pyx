@@ -298,7 +298,7 @@ cdef class StorePut(StoreCore):
                                                      "the device is too slow, put the message again later"))
         if -rc in errors.DiskFull.codes:
             return self._failed(errors.DiskFull(-rc, "making the next commit-log file of", self.path))
-        reason = "it was not made in time" if rc == -ETIMEDOUT else os.strerror(-rc)
+        reason = "it was not made in time" if rc == -ETIMEDOUT else errors.reason(-rc)
         return self._failed(errors.CreateMappedFileFailed(f"the next commit-log file could not be made: {reason}"))
 
     cdef int _refuse_busy(self) except -1:

@@ -58,9 +58,15 @@ cdef int guard_add(void *at, size_t n, int fd, bint writable, rmq_lost *lost, in
 cdef void guard_remove(int *number) noexcept nogil      # also of a map that is not there
 
 
+cdef extern from "rmq_io.h" nogil:
+    ctypedef struct rmq_home:
+        pass
+
+
 cdef class IoTable:
     # The table a store works with; keeps what `table.ctx` points to alive.
     cdef const rmq_io *table
+    cdef rmq_home *home
 
 
 cdef class ProbeIo(IoTable):

@@ -14,9 +14,15 @@ from libc.string cimport memcpy
 
 from rmq_store.base.io._sync cimport RMQ_SWEEP_THREADS, rmq_sweep_all
 
+from rmq_store.errors import reason
+
 
 cdef extern from "rmq_io.h" nogil:
-    const rmq_io *rmq_io_system()
+    rmq_home *rmq_home_new()
+    void rmq_home_free(rmq_home *h)
+    const rmq_io *rmq_home_table(rmq_home *h)
+    int rmq_home_watch(rmq_home *h, const char *path)
+    void rmq_home_forget(rmq_home *h)
 
 
 cdef extern from "rmq_guard.h" nogil:
@@ -88,7 +94,7 @@ Standing = namedtuple("Standing", "ticket kind path thread")
 
 cdef int64_t _check(int64_t rc, object path) except -1:
     if rc < 0:
-        raise OSError(-rc, os.strerror(-rc), path)
+        raise OSError(-rc, reason(-rc), path)
     return rc
 
 
@@ -123,12 +129,28 @@ cdef int _sync_dir(void *ctx, int64_t i) noexcept nogil:
 cdef class IoTable:
     """Owner of one table of system calls; this class is the real one.
 
-    Thread-safety: immutable; every method from any thread. Lifetime: a store keeps a reference as long as any of its threads
+    Thread-safety: every method from any thread; watch and forget by who opens and closes the store. Lifetime: a store keeps a reference as long as any of its threads
     runs. Errors: OSError with the kernel's errno, of which nothing is retried; the path is named where the call has one.
     """
 
     def __cinit__(self):
-        self.table = rmq_io_system()
+        self.home = rmq_home_new()
+        if self.home == NULL:
+            raise MemoryError("the table of system calls")
+        self.table = rmq_home_table(self.home)
+
+    def __dealloc__(self):
+        rmq_home_free(self.home)
+
+    def watch(self, path):
+        """From now on nothing is made, opened for writing, renamed or removed by name unless `path` leads to the directory that
+        it leads to now: ESTALE."""
+        cdef bytes name = os.fsencode(path)
+        _check(rmq_home_watch(self.home, name), path)
+
+    def forget(self):
+        """Watches nothing any more."""
+        rmq_home_forget(self.home)
 
     @property
     def address(self):
@@ -410,7 +432,7 @@ cdef class ProbeIo(IoTable):
 
     def __cinit__(self, *, bint keep_bytes=True, int64_t calls_max=0, int64_t bytes_max=0):
         self.notes = []
-        self.probe = rmq_probe_new(rmq_io_system(), keep_bytes)
+        self.probe = rmq_probe_new(self.table, keep_bytes)
         if self.probe == NULL:
             raise MemoryError("probe")
         rmq_probe_limit(self.probe, calls_max, bytes_max)

@@ -68,7 +68,8 @@ def _close(files: ControlFiles, fd: int) -> None:
 
 
 def release(files: ControlFiles, fd: int) -> None:
-    """Gives the lock up; what stays in the file is what Java leaves there."""
+    """Gives the lock up; what stays in the file is what Java leaves there. What was watched is watched no more."""
+    files.table.forget()
     try:
         files.truncate(fd, len(_WORD))
     finally:

@@ -14,7 +14,7 @@ from rmq_store.codec._layout import UNIT_AT_TAGS_CODE, UNIT_SIZE
 from rmq_store.codec.layout import EXT_ADDRESS_MAX, get64
 from rmq_store.config.load import Options
 from rmq_store.config.recorded import LIGHT
-from rmq_store.config.values import BATCH_UNIT_SIZE, index_file_size, path_list
+from rmq_store.config.values import BATCH_UNIT_SIZE, index_file_size, path_list, real
 from rmq_store.errors import illegal
 from rmq_store.events import Event, emit
 from rmq_store.log.recovery.recover import is_number
@@ -31,7 +31,7 @@ _QUEUE_FILE_MOST = 64 << 20             # ten times the default: a longer one is
 
 
 def root_of(path: Any) -> str:
-    """The absolute path that a caller gave for a store. Raises ArgumentIllegal for what is none."""
+    """The absolute path of what a caller gave for a store, without links. Raises ArgumentIllegal for what is none."""
     try:
         text = os.fsdecode(path)
     except TypeError:
@@ -40,7 +40,7 @@ def root_of(path: Any) -> str:
         raise illegal("path", text, "name the directory of the store, '.' for this one (a variable that is not set?)")
     if "\0" in text:
         raise illegal("path", text, "a path cannot contain NUL: remove it")
-    return os.path.abspath(text)
+    return real(text)
 
 
 def need_store(places: "Places") -> None:
