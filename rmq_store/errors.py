@@ -5,13 +5,11 @@
     ├─ ArgumentIllegal(ValueError, TypeError)    an argument of a call: wrong type, out of range
     │  └─ FilterIllegal(sql, position, …)        an expression of a SQL92 filter that cannot be parsed
     ├─ FilterFailed(ValueError)           a SQL92 filter cannot be evaluated for one message
-    ├─ StoreStateError                    StoreClosed, StoreLocked(pid), ForkedProcess, StoreNotWriteable, StoreIsSlave,
-    │                                     NotASlave, MasterAlive
-    ├─ StoreNotReadable                   a get while set_readable(False) holds
-    ├─ PutError(status)                   MessageIllegal(ValueError), PropertiesSizeExceeded, ServiceNotAvailable,
-    │                                     CreateMappedFileFailed, OsPageCacheBusy, PoolExhausted, PutRefused(hook),
-    │                                     LmqConsumeQueueNumExceeded, InSyncReplicasNotEnough
-    ├─ DurabilityError(OSError)           SyncFailed, WriteFailed, ShortWrite, DiskFull, OutOfResources
+    ├─ StoreStateError      StoreClosed, StoreLocked(pid), ForkedProcess, StoreNotWriteable, StoreIsSlave, NotASlave, MasterAlive
+    ├─ StoreNotReadable     a get while set_readable(False) holds
+    ├─ PutError(status)     MessageIllegal(ValueError), PropertiesSizeExceeded, ServiceNotAvailable, CreateMappedFileFailed,
+    │                       OsPageCacheBusy, PoolExhausted, PutRefused(hook), LmqConsumeQueueNumExceeded, InSyncReplicasNotEnough
+    ├─ DurabilityError(OSError)           SyncFailed, WriteFailed, ShortWrite, DiskFull, OutOfResources(errno)
     ├─ CorruptionError(path, offset, …)   StoreRefusesToLoad, LogDirectoryMissing, UnknownVersion
     ├─ BackendUnavailable(backend, reason, cure)
     ├─ TransactionUnknown(LookupError), TransactionDecided    a transaction that is not there, or that was decided differently
@@ -44,10 +42,10 @@ def exceeds(thing: str, value: object, limit: object, cure: str) -> str:
 
 
 def reason(code: int) -> str:
-    """What an errno of the I/O table says. ESTALE: a watched directory has lost its name (native/src/home.c)."""
+    """What an errno of the I/O table says; ESTALE is that of native/src/home.c."""
     return os.strerror(code) if code != ESTALE else (
-        "a directory of the open store was renamed, replaced or mounted over, and nothing is made or removed by its name any "
-        "more, as that may be another store's: close the store, and open it where its directory is now")
+        "a directory of the open store was renamed, replaced or mounted over, and its name may be another store's: nothing is "
+        "made or removed by that name any more; close the store, and open it where its directory is now")
 
 
 class StoredPart(NamedTuple):
@@ -400,8 +398,6 @@ class DiskFull(DurabilityError):
 class OutOfResources(DurabilityError):
     """The process or the machine has no descriptor, memory or thread left for work of the store, which waits for it."""
 
-
-# ---- what is on the device
 
 class CorruptionError(RmqStoreError):
     """Bytes on the device are wrong."""
