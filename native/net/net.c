@@ -6,6 +6,7 @@
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include "net.h"
+#include "rmq_descriptors.h"
 #include "rmq_epoll.h"
 
 /* Ids of what is no connection: their slot is one that no connection has. */
@@ -32,11 +33,18 @@ static int watch(rmq_net *net, int fd, int what) {
 
 /* ---- connections that come */
 
+/* Said once a minute, by who takes items. */
+static void say_refused(rmq_net *net) {
+    rmq_count(&net->counts.refused, 1);
+    if (net->refused_at && net->now - net->refused_at < 60 * SECOND) return;
+    if (queue_say(net, RMQ_REFUSED) == 0) net->refused_at = net->now;
+}
+
 rmq_connection *net_open(rmq_net *net, int fd, int listener, const rmq_address *peer) {
     int on = 1;
-    rmq_connection *c = net->unused_count > 0 ? calloc(1, sizeof *c) : NULL;
+    rmq_connection *c = net->unused_count > 0 && rmq_descriptor_spare(fd) ? calloc(1, sizeof *c) : NULL;
     if (c == NULL) {
-        rmq_count(&net->counts.refused, 1);
+        say_refused(net);
         close(fd);
         return NULL;
     }
@@ -78,7 +86,11 @@ static void accept_some(rmq_net *net, int listener) {
             net_open(net, fd, listener, &peer);
             continue;
         }
-        if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) pause_accepting(net);
+        if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
+            pause_accepting(net);
+            say_refused(net);
+            return;
+        }
         if (errno != ECONNABORTED && errno != EINTR) return;
     }
 }

@@ -61,6 +61,7 @@ struct rmq_net {
     int listeners[RMQ_NET_LISTENERS], listening, epoll, wake;
     int stop, started, stopped, tls;
     int64_t now, sweep_at, accept_at;       /* accept_at: until then none is taken; 0: they are */
+    int64_t refused_at;         /* when it was last said that a connection was refused; 0: never */
     int64_t retry_from;         /* the slot that has the next turn among those that wait for room */
     /* of all connections: bytes of unfinished frames, of whole ones that wait, connections whose frames wait for room, and
      * bytes of answers that sockets have not taken */
@@ -97,6 +98,7 @@ void connection_mark(rmq_connection *c);        /* to be settled at the end of t
 void connection_free(rmq_connection *c);
 /* ---- net_queue.c */
 rmq_done queue_pass(rmq_connection *c, const void *frame, int32_t size, int stays);
+int queue_say(rmq_net *net, int kind);           /* an item without a connection: 0, or -1: there is no room */
 void queue_farewell(rmq_connection *c);
 int queue_give(rmq_connection *c, int fd);      /* 0, or -1: nobody takes it */
 void queue_outside(rmq_net *net);

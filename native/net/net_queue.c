@@ -152,16 +152,18 @@ int rmq_connection_pass(rmq_connection *c, const void *frame, int32_t size) {
     return queue_pass(c, frame, size, 1) == RMQ_DONE ? 0 : -1;
 }
 
-int rmq_net_ask(rmq_net *net) {
+int queue_say(rmq_net *net, int kind) {
     rmq_item *item = full(net, NULL, 0) ? NULL : malloc(sizeof *item);
     if (item == NULL) return -1;
-    *item = (rmq_item){.came_ns = net->now, .kind = RMQ_ASKED};
+    *item = (rmq_item){.came_ns = net->now, .kind = kind};
     rmq_mutex_lock(&net->passed_lock);
     append(net, &net->own, item);
     rmq_mutex_unlock(&net->passed_lock);
     rmq_event_wake(&net->passed);
     return 0;
 }
+
+int rmq_net_ask(rmq_net *net) { return queue_say(net, RMQ_ASKED); }
 
 void queue_farewell(rmq_connection *c) {
     rmq_net *net = c->net;

@@ -75,11 +75,12 @@ void rmq_net_child(rmq_net *net);       /* in a child of fork: closes its copies
 const rmq_net_counts *rmq_net_counts_of(const rmq_net *net);
 
 /* ---- any thread */
-enum rmq_item_kind { RMQ_OPENED, RMQ_FRAME, RMQ_CLOSED, RMQ_TLS, RMQ_ASKED };
+enum rmq_item_kind { RMQ_OPENED, RMQ_FRAME, RMQ_CLOSED, RMQ_TLS, RMQ_ASKED, RMQ_REFUSED };
 /* What was passed on. Connections take turns: each has a lane, whose next item is given out when the one before is served,
  * and behind those of the others. OPENED comes before the first frame of a connection, its data are an rmq_opened; CLOSED
  * comes after the last, for each connection that was OPENED. A connection that ends takes with it what it asked and nobody
- * has taken, unless that changes something. ASKED has no connection: the service asks its owner to look at something. */
+ * has taken, unless that changes something. ASKED has no connection: the service asks its owner to look at something.
+ * REFUSED has none either: connections were closed at once for want of places, descriptors or memory; once a minute at most. */
 typedef struct rmq_lane rmq_lane;
 typedef struct rmq_opened {
     rmq_address peer, local;

@@ -4,6 +4,7 @@ import ipaddress
 import json
 import sys
 
+from rmq_store.base.machine.limits import raise_descriptors
 from rmq_store.cli.common import PATH, named
 from rmq_store.cli.ending import Ending, ReadyFile
 from rmq_store.cli.exits import FINE
@@ -26,6 +27,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, out: Output) -> int:
+    raise_descriptors()
     with Ending() as ended, ReadyFile(args.ready_file) as ready, \
             NameServer.open(args.listen, **named(args.options, ARGUMENTS)) as server:
         host = server.address.rpartition(":")[0].strip("[]")

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+from rmq_store.base.machine.limits import raise_descriptors
 from rmq_store.broker.serving import Broker
 from rmq_store.cli.common import PATH, keywords, option_arguments
 from rmq_store.cli.ending import Ending, ReadyFile
@@ -62,6 +63,7 @@ def _listeners(args: argparse.Namespace, given: Mapping[str, Any]) -> dict[str, 
 
 
 def run(args: argparse.Namespace, out: Output) -> int:
+    raise_descriptors()
     with Ending() as ended:
         given = keywords(args, ARGUMENTS)
         where = _listeners(args, given)

@@ -2,6 +2,7 @@
 import argparse
 import json
 
+from rmq_store.base.machine.limits import raise_descriptors
 from rmq_store.cli.common import PATH, open_store, option_arguments
 from rmq_store.cli.ending import Ending, ReadyFile
 from rmq_store.cli.exits import CORRUPT, FINE
@@ -26,6 +27,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, out: Output) -> int:
+    raise_descriptors()
     with Ending() as ended:
         more = {"ha_master_broker": args.broker} if args.broker else {}
         _need_slave(args)

@@ -20,8 +20,8 @@ from rmq_store.base.io._sync cimport rmq_load, rmq_publish
 from rmq_store.network._access cimport access_grant, access_tell, access_trust
 from rmq_store.network._consumers cimport consumers_forget, consumers_heard, consumers_remember
 from rmq_store.network._net cimport (
-    RMQ_ASKED, RMQ_CLOSED, RMQ_FRAME, RMQ_OPENED, RMQ_TLS, RMQ_TLS_ONLY, RMQ_TLS_TOO, rmq_address, rmq_given, rmq_item,
-    rmq_lane, rmq_lane_gone, rmq_net, rmq_net_adopt, rmq_net_child, rmq_net_drop, rmq_net_free, rmq_net_limits,
+    RMQ_ASKED, RMQ_CLOSED, RMQ_FRAME, RMQ_OPENED, RMQ_REFUSED, RMQ_TLS, RMQ_TLS_ONLY, RMQ_TLS_TOO, rmq_address, rmq_given,
+    rmq_item, rmq_lane, rmq_lane_gone, rmq_net, rmq_net_adopt, rmq_net_child, rmq_net_drop, rmq_net_free, rmq_net_limits,
     rmq_net_listen, rmq_net_new, rmq_net_send, rmq_net_served, rmq_net_start, rmq_net_stop, rmq_net_stopped, rmq_net_take,
     rmq_net_tls, rmq_net_use, rmq_opened, rmq_service)
 from rmq_store.network._service cimport (
@@ -29,6 +29,7 @@ from rmq_store.network._service cimport (
 from rmq_store.network._state cimport Service
 from rmq_store.network._tables cimport SHARDS, shard_new, shard_of, shards_of, tables_tell, tables_told
 
+from rmq_store.base.machine.limits import descriptors, descriptors_kept
 from rmq_store.remoting.frame import ONEWAY as _ONEWAY, RESPONSE as _RESPONSE, BadFrame, decode, encode
 
 cdef extern from "<sys/socket.h>" nogil:
@@ -393,6 +394,12 @@ cdef class Front:
                 return None
             if kind == RMQ_ASKED:
                 self._ask()
+                return None
+            if kind == RMQ_REFUSED:
+                _log.warning("connections are closed at once, %d so far: there are %d of %d, and the limit on open files is "
+                             "%d, of which %d stay for the store: raise it (ulimit -n, LimitNOFILE=)",
+                             self.counts()["refused"], self.counts()["connections"], self._connections_max,
+                             descriptors(), descriptors_kept(descriptors()))
                 return None
             if kind == RMQ_TLS:
                 memcpy(&given, item.data, sizeof(rmq_given))

@@ -110,7 +110,7 @@ cdef extern from "rmq_net.h" nogil:
     void rmq_net_child(rmq_net *net)
     const rmq_net_counts *rmq_net_counts_of(const rmq_net *net)
 
-    enum: RMQ_OPENED, RMQ_FRAME, RMQ_CLOSED, RMQ_TLS, RMQ_ASKED
+    enum: RMQ_OPENED, RMQ_FRAME, RMQ_CLOSED, RMQ_TLS, RMQ_ASKED, RMQ_REFUSED
     ctypedef struct rmq_lane:
         pass
     ctypedef struct rmq_item:

@@ -2,14 +2,16 @@
 
 Reads /proc and /sys only; the control plane, any thread. What is not told is None, never a guess.
 """
+import contextlib
 import os
 import re
+import resource
 from collections.abc import Iterator
 
 from rmq_store.base.machine.device import mount_of
 
-__all__ = ["existing", "free_bytes", "huge_pages", "in_container", "io_limits", "memory_limit",
-           "memory_of_machine"]
+__all__ = ["descriptors", "descriptors_kept", "existing", "free_bytes", "huge_pages", "in_container", "io_limits", "maps",
+           "memory_limit", "memory_of_machine", "raise_descriptors"]
 
 _UNLIMITED = 1 << 60        # cgroup v1 says "no limit" with a number around 2**63
 
@@ -52,6 +54,31 @@ def io_limits(device: str, root: str = "/") -> dict[str, int]:
                     if number == device:
                         least(name, value.strip())
     return found
+
+
+def descriptors() -> int:
+    """How many files this process may have open: its soft RLIMIT_NOFILE."""
+    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return _UNLIMITED if soft == resource.RLIM_INFINITY else soft
+
+
+def descriptors_kept(limit: int) -> int:
+    """Of so many descriptors, those that connections leave to the store. native/include/rmq_descriptors.h says the same."""
+    return min(limit // 4 + 256, limit // 2)
+
+
+def raise_descriptors() -> None:
+    """Raises the soft limit on open files to the hard one. For a process that is a server: a program that waits by select()
+    may not have descriptors of 1,024 and above."""
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    with contextlib.suppress(OSError, ValueError):      # where the kernel has a lower one, that of before stays
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def maps() -> int | None:
+    """How many maps the kernel gives a process (vm.max_map_count)."""
+    text = _text("/proc/sys/vm/max_map_count")
+    return int(text) if text is not None and text.isdecimal() else None
 
 
 def in_container(root: str = "/") -> str | None:
