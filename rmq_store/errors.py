@@ -390,7 +390,7 @@ class DiskFull(DurabilityError):
     @classmethod
     def at_open(cls, error: OSError, root: str) -> "DiskFull":
         """Returns the error that open() raises for an errno of `codes`."""
-        full = cls(error.errno or 0, "opening", error.filename or root)
+        full = cls(error.errno or 0, getattr(error, "what", "opening"), error.filename or root)
         full.cure = "make room on that file system and open the store again; readonly=True opens it without writing"
         return full
 

@@ -14,8 +14,8 @@ from rmq_store.base.io._sync cimport rmq_load, rmq_load32, rmq_publish, rmq_publ
 from rmq_store.base.segment._allocator cimport (PREZERO_FULL, PREZERO_OFF, PREZERO_WINDOW, TOUCH_CACHE, TOUCH_MAP, TOUCH_OFF,
                                                 TOUCH_STREAM, allocator_follow, allocator_new, allocator_settle,
                                                 allocator_start)
-from rmq_store.base.segment._file cimport (LogFile, log_file_release, row_absent, row_add_dir, row_end, row_find, row_leave_out,
-                                           row_new, row_open, row_push)
+from rmq_store.base.segment._file cimport (LogFile, file_reserve, log_file_release, row_absent, row_add_dir, row_end, row_find,
+                                           row_leave_out, row_new, row_open, row_push)
 from rmq_store.base.segment._places cimport places_add
 from rmq_store.log.commitlog._log cimport log_begin, log_new, log_use_allocator
 from rmq_store.log.dispatch._dispatch cimport dispatch_reserve, dispatch_to, dispatcher_new, dispatcher_start
@@ -31,6 +31,7 @@ from rmq_store.queues.index._index cimport index_destroy, index_drop_after, inde
 from rmq_store.queues.index._owner cimport IndexOwner
 
 from rmq_store import errors
+from rmq_store.base.io.files import no_room
 from rmq_store.base.io.wants import no_thread
 from rmq_store.base.machine.limits import huge_pages
 from rmq_store.events import Event, emit
@@ -123,6 +124,12 @@ def _take_pool(StoreCore store not None, options):
             emit(Event.HUGEPAGES_REFUSED, size=size, reason=reason)
 
 
+cdef object _no_room(int error, path):
+    if -error in errors.DiskFull.codes:
+        return no_room(-error, path)
+    return OSError(-error, os.strerror(-error), path)
+
+
 def add_file(StoreCore store not None, int64_t start, bint gaps):
     """Opens one existing commit-log file; ascending. gaps: files may be missing before it (leave_out)."""
     cdef int error = 0
@@ -131,6 +138,12 @@ def add_file(StoreCore store not None, int64_t start, bint gaps):
         f = row_open(store.row, start, &error)
     if f == NULL:
         raise OSError(-error, os.strerror(-error), f"{os.fsdecode(store.row.dir)}/{start:020d}")
+    if f.writable:          # the one in which the log ends gets its space in any case (begin)
+        error = file_reserve(store.io, f.fd, f.size, False)
+        if error < 0:
+            path = os.fsdecode(f.path)
+            log_file_release(f)
+            raise _no_room(error, path)
     if gaps and store.row.count > 0:
         error = row_leave_out(store.row, start)
     if error >= 0:
@@ -252,6 +265,13 @@ def begin(StoreCore store not None, int64_t end, int64_t dispatched, int64_t tim
         if store.alloc != NULL and not tail.writable:
             raise OSError(errno.EROFS, "read-only file system, and the log ends in this file: mount the disk for writing",
                           os.fsdecode(tail.path))
+        if store.alloc != NULL:
+            with nogil:
+                error = file_reserve(store.io, tail.fd, tail.size, True)
+            if error < 0:
+                path = os.fsdecode(tail.path)
+                log_file_release(tail)
+                raise _no_room(error, path)
         tail.zeroed_to = tail.size
         if store.alloc != NULL and (store.alloc.prezero == PREZERO_WINDOW or store.alloc.touch == TOUCH_STREAM):
             tail.zeroed_to = (end - tail.start + 4095) // 4096 * 4096

@@ -8,10 +8,18 @@ import os
 from collections.abc import Callable
 
 from rmq_store.base.io._io import IoTable
+from rmq_store.errors import DiskFull
 
-__all__ = ["ControlFiles", "open_regular", "read_text"]
+__all__ = ["ControlFiles", "no_room", "open_regular", "read_text"]
 
 _NO_FILE = {errno.ELOOP: "a symbolic link", errno.EISDIR: "a directory", errno.ENXIO: "a pipe or a device"}
+
+
+def no_room(number: int, path: str) -> DiskFull:
+    """Returns the error that open() raises where it cannot reserve the space of a file that has holes."""
+    about = os.stat(path)
+    return DiskFull(number, f"reserving the {about.st_size - 512 * about.st_blocks} bytes that a sparse file of "
+                    f"{about.st_size} bytes lacks,", path)
 
 
 class ControlFiles:

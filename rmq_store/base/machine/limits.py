@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 from rmq_store.base.machine.device import mount_of
 
-__all__ = ["descriptors", "descriptors_kept", "existing", "free_bytes", "huge_pages", "in_container", "io_limits", "maps",
-           "memory_limit", "memory_of_machine", "raise_descriptors"]
+__all__ = ["descriptors", "descriptors_kept", "existing", "free_bytes", "huge_pages", "in_container", "in_memory",
+           "io_limits", "maps", "memory_limit", "memory_of_machine", "raise_descriptors"]
 
 _UNLIMITED = 1 << 60        # cgroup v1 says "no limit" with a number around 2**63
 
@@ -118,10 +118,11 @@ def free_bytes(path: str) -> int:
     place = existing(path)
     disk = os.statvfs(place)
     free = disk.f_bavail * disk.f_frsize
-    return min(free, memory_limit()) if _in_memory(place) else free
+    return min(free, memory_limit()) if in_memory(place) else free
 
 
-def _in_memory(path: str) -> bool:
+def in_memory(path: str) -> bool:
+    """Whether a path lies in a file system without a device."""
     return mount_of(path)[1] in ("tmpfs", "ramfs")
 
 

@@ -67,6 +67,9 @@ cdef int log_file_zero(const rmq_io *io, const char *path, int fd, int64_t size,
 cdef LogFile *log_file_copied(const rmq_io *io, int64_t start, int64_t size) noexcept nogil
 cdef void log_file_hold(LogFile *f) noexcept nogil
 cdef void log_file_release(LogFile *f) noexcept nogil
+# Reserves the space of a file that is mapped. written: on any file system, as a store into a hole takes space; else only where
+# a read does so too (in memory). A file that has its space costs two calls. 0 or -errno.
+cdef int file_reserve(const rmq_io *io, int fd, int64_t size, bint written) noexcept nogil
 cdef int log_file_map(FileRow *row, LogFile *f) noexcept nogil          # 0 or -errno
 # Whether faults of its map from log offset `offset` on read ahead, or bring one page each.
 cdef void log_file_faults(LogFile *f, int64_t offset, bint ahead) noexcept nogil

@@ -12,6 +12,10 @@ cdef extern from "rmq_pages.h" nogil:
     int64_t rmq_page_size()
     int rmq_pages_ahead(void *at, size_t n, int on)
 
+cdef extern from "rmq_reserve.h" nogil:
+    int64_t rmq_holes(int fd)
+    bint rmq_in_memory(int fd)
+
 cdef extern from *:
     """
     #include <fcntl.h>
@@ -169,6 +173,10 @@ cdef LogFile *log_file_copied(const rmq_io *io, int64_t start, int64_t size) noe
     f.refs = 1
     f.copied = True
     return f
+
+
+cdef int file_reserve(const rmq_io *io, int fd, int64_t size, bint written) noexcept nogil:
+    return 0 if rmq_holes(fd) == 0 or not (written or rmq_in_memory(fd)) else io.fallocate(io.ctx, fd, 0, size)
 
 
 cdef void log_file_hold(LogFile *f) noexcept nogil:

@@ -11,6 +11,7 @@ from libc.string cimport memset, strlen
 from rmq_store.base.io._io cimport guard_add, guard_remove, rmq_io, rmq_pwrite_all
 from rmq_store.base.io._sync cimport (EINVAL, ENOMEM, rmq_add32, rmq_load, rmq_load32, rmq_prefetch, rmq_publish, rmq_publish32,
                                       rmq_swap32)
+from rmq_store.base.segment._file cimport file_reserve
 from rmq_store.codec._layout cimport (ENTRY_AT_KEY_HASH, ENTRY_AT_PHYSICAL_OFFSET, ENTRY_AT_PREVIOUS, ENTRY_AT_TIME_DIFF,
                                       INDEX_AT_BEGIN_PHYSICAL, INDEX_AT_BEGIN_TIMESTAMP, INDEX_AT_COUNT, INDEX_AT_END_PHYSICAL,
                                       INDEX_AT_END_TIMESTAMP, INDEX_AT_SLOT_COUNT, INDEX_ENTRY_SIZE, INDEX_HEADER_SIZE,
@@ -170,7 +171,11 @@ cdef int index_file_open(const rmq_io *io, const char *dir, int64_t name, int32_
         elif size != f.size:
             rc = -EINVAL
         else:
-            rc = _attach(f)
+            rc = file_reserve(io, f.fd, size, False) if writable else 0     # before the first look at it
+            if rc >= 0:
+                rc = _attach(f)
+            if rc >= 0 and writable and not f.sealed:
+                rc = file_reserve(io, f.fd, size, True)
     if rc < 0:
         _destroy(f)
         return rc

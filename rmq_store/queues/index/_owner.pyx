@@ -15,6 +15,7 @@ from rmq_store.queues.index._index cimport (Index, index_add_file, index_destroy
                                             index_query_message, index_sync, index_truncate)
 
 from rmq_store import errors
+from rmq_store.base.io.files import no_room
 
 cdef enum:
     QUERY_MAX = 64                  # maxMsgsNumBatch
@@ -116,6 +117,9 @@ cdef class IndexOwner:
                                  f"{os.stat(path).st_size} bytes")
         if -rc in (errno.EACCES, errno.EPERM, errno.ENOENT):     # nothing is wrong with the device
             raise OSError(-rc, os.strerror(-rc), os.path.join(self.dir, f"{name:017d}"))
+        if rc == -ENOSPC or rc == -EDQUOT:
+            path = os.path.join(self.dir, f"{name:017d}")
+            raise no_room(-rc, path)
         if rc < 0:
             raise self._failed(rc, f"opening index file {name:017d}")
 

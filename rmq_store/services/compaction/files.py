@@ -20,6 +20,7 @@ from contextlib import suppress
 from typing import Any
 
 from rmq_store.base.io.files import ControlFiles
+from rmq_store.base.machine.limits import in_memory
 from rmq_store.errors import ConfigFileCorrupted, CorruptionError, StoreRefusesToLoad
 from rmq_store.fields import NamedTuple
 from rmq_store.services.compaction._segments import Segments
@@ -242,6 +243,7 @@ def new_pair(files: ControlFiles, places: Places, start: int, log_size: int, ent
         fd = files.open(_path(under, start), os.O_RDWR | os.O_CREAT | os.O_TRUNC)
         try:
             files.truncate(fd, size)
+            _give_space(files, under, fd)
             files.sync(fd)
         finally:
             files.close(fd)
@@ -249,6 +251,14 @@ def new_pair(files: ControlFiles, places: Places, start: int, log_size: int, ent
     for directory in () if under_way else places.both:
         files.rename(_path(os.path.join(directory, COMPACTING), start), _path(directory, start))
         files.sync_dir(directory)
+
+
+def _give_space(files: ControlFiles, directory: str, fd: int) -> None:
+    """In a file system in memory, where a read of a hole through a map takes space as a write does, and ends the process by
+    SIGBUS when there is none: a file gets all of its space. Raises OSError."""
+    about = os.fstat(fd)
+    if about.st_blocks * 512 < about.st_size and in_memory(directory):
+        files.table.fallocate(fd, 0, about.st_size)
 
 
 def put_aside(files: ControlFiles, places: Places, directory: str, start: int) -> str:
@@ -340,6 +350,13 @@ def settle(files: ControlFiles, places: Places) -> list[str]:
     half: a crash came between the names of a pair. Returns what was put aside. Raises OSError, CorruptionError."""
     replace_all(files, places)
     sweep(files, places)
+    for directory in places.both if in_memory(places.root) else ():
+        for start in starts(directory):
+            fd = files.open(_path(directory, start), os.O_RDWR)
+            try:
+                _give_space(files, directory, fd)
+            finally:
+                files.close(fd)
     halves = {directory: set(starts(directory)) for directory in places.both}
     newest = max(halves[places.log] & halves[places.entries], default=-1)
     return [put_aside(files, places, directory, at) for directory in places.both for at in sorted(halves[directory])
