@@ -117,7 +117,7 @@ cdef class IndexOwner:
                                  f"{os.stat(path).st_size} bytes")
         if -rc in (errno.EACCES, errno.EPERM, errno.ENOENT):     # nothing is wrong with the device
             raise OSError(-rc, os.strerror(-rc), os.path.join(self.dir, f"{name:017d}"))
-        if rc == -ENOSPC or rc == -EDQUOT:
+        if rmq_is_full(rc):
             path = os.path.join(self.dir, f"{name:017d}")
             raise no_room(-rc, path)
         if rc < 0:
