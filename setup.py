@@ -28,8 +28,8 @@ LIBRARIES = [("liburing", "liburing.a", "2.3", "liburing-dev"), ("libdeflate", "
 
 # Who compiles what of native/src. The ring goes with its one user; the rest is reached through the table in io/_io.pxd.
 NATIVE = {"rmq_store.log.flush._ring": ["ring.c"], "rmq_store.queues.consumequeue._owner": ["queue_dirs.c"],
-          "rmq_store.base.io._io": ["home.c", "io.c", "guard.c", "probe_trace.c", "probe_gate.c", "probe_rules.c", "probe_calls.c",
-                                   "probe_ring.c", "probe.c"],
+          "rmq_store.base.io._io": ["home.c", "io.c", "guard.c", "probe_trace.c", "probe_gate.c", "probe_rules.c",
+                                   "probe_calls.c", "probe_ring.c", "probe.c"],
           "rmq_store.network._front": [f"../net/{path.name}" for path in sorted(Path("native/net").glob("*.c"))],
           "rmq_store.replication._master": ["../ha/ha.c", "../ha/ha_replica.c", "../ha/ha_wait.c"],
           "rmq_store.replication._slave": ["../ha/ha_connect.c"]}

@@ -5,10 +5,10 @@
     ├─ ArgumentIllegal(ValueError, TypeError)    an argument of a call: wrong type, out of range
     │  └─ FilterIllegal(sql, position, …)        an expression of a SQL92 filter that cannot be parsed
     ├─ FilterFailed(ValueError)           a SQL92 filter cannot be evaluated for one message
-    ├─ StoreStateError      StoreClosed, StoreLocked(pid), ForkedProcess, StoreNotWriteable, StoreIsSlave, NotASlave, MasterAlive
-    ├─ StoreNotReadable     a get while set_readable(False) holds
-    ├─ PutError(status)     MessageIllegal(ValueError), PropertiesSizeExceeded, ServiceNotAvailable, CreateMappedFileFailed,
-    │                       OsPageCacheBusy, PoolExhausted, PutRefused(hook), LmqConsumeQueueNumExceeded, InSyncReplicasNotEnough
+    ├─ StoreStateError    StoreClosed, StoreLocked(pid), ForkedProcess, StoreNotWriteable, StoreIsSlave, NotASlave, MasterAlive
+    ├─ StoreNotReadable   a get while set_readable(False) holds
+    ├─ PutError(status)   MessageIllegal(ValueError), PropertiesSizeExceeded, ServiceNotAvailable, CreateMappedFileFailed,
+    │                     OsPageCacheBusy, PoolExhausted, PutRefused(hook), LmqConsumeQueueNumExceeded, InSyncReplicasNotEnough
     ├─ DurabilityError(OSError)           SyncFailed, WriteFailed, ShortWrite, DiskFull, OutOfResources(errno)
     ├─ CorruptionError(path, offset, …)   StoreRefusesToLoad, LogDirectoryMissing, UnknownVersion
     ├─ BackendUnavailable(backend, reason, cure)
@@ -32,7 +32,8 @@ __all__ = [
     "NotASlave", "OsPageCacheBusy", "OutOfResources", "PoolExhausted", "PropertiesSizeExceeded", "PutError", "PutRefused",
     "RmqStoreError", "ServiceNotAvailable", "ShortWrite", "StoreClosed", "StoreIsSlave", "StoreLocked", "StoreNotReadable",
     "StoreNotWriteable", "StoreRefusesToLoad", "StoreStateError", "StoredPart", "SyncFailed", "TransactionDecided",
-    "TransactionUnknown", "UnknownVersion", "ViewsAlive", "WriteFailed", "exceeds", "foreign", "illegal", "reason", "tell_stored",
+    "TransactionUnknown", "UnknownVersion", "ViewsAlive", "WriteFailed", "exceeds", "foreign", "illegal", "reason",
+    "tell_stored",
 ]
 
 

@@ -15,7 +15,7 @@ COLUMNS_MAX = 128
 # What is longer from before: such a file, or function, may only become shorter.
 LONG_FILES = {
     "rmq_store/access/bulk/_columns.pyx": 590,
-    "rmq_store/access/writer/_future.pyx": 532, "rmq_store/base/io/_io.pyx": 557,
+    "rmq_store/access/writer/_future.pyx": 532, "rmq_store/base/io/_io.pyx": 535,
     "rmq_store/log/flush/_ring.pyx": 600, "rmq_store/queues/consumequeue/_recover.pyx": 555,
 }
 LONG_FUNCTIONS = {

@@ -66,9 +66,9 @@ typedef struct rmq_io {
 /* The real system calls. The struct is constant and lives as long as the process. */
 const rmq_io *rmq_io_system(void);
 
-/* The system's table of one store, and the directories that the store holds on to. While it watches some, every call that makes,
- * opens for writing, renames or removes something by its name first asks whether each path still leads to the directory that it
- * led to then, and fails with -ESTALE where one does not: somebody renamed it, and another store may have its name by now.
+/* The system's table of one store, and the directories that the store holds on to. While it watches some, every call that
+ * makes, opens for writing, renames or removes something by its name first asks whether each path still leads to the directory
+ * that it led to then, and fails with -ESTALE where one does not: somebody renamed it, and another store may have its name now.
  * watch and forget: one thread at a time; the calls of the table: any thread, meanwhile too. */
 typedef struct rmq_home rmq_home;
 rmq_home *rmq_home_new(void); /* NULL: no memory. It watches nothing */

@@ -29,7 +29,7 @@ from rmq_store.network._service cimport (
 from rmq_store.network._state cimport Service
 from rmq_store.network._tables cimport SHARDS, shard_new, shard_of, shards_of, tables_tell, tables_told
 
-from rmq_store.base.machine.limits import descriptors, descriptors_kept
+from rmq_store.base.machine.limits import refused_text
 from rmq_store.remoting.frame import ONEWAY as _ONEWAY, RESPONSE as _RESPONSE, BadFrame, decode, encode
 
 cdef extern from "<sys/socket.h>" nogil:
@@ -118,14 +118,13 @@ cdef class Front:
     cdef StoreWait _store
     cdef object _offsets            # whose table the service reads
     cdef int64_t _connections_max
-    cdef object _on_close, _on_tls, _on_stale
+    cdef object _on_close, _on_tls, _on_stale, __weakref__
     cdef list _on_request
     cdef object _turns              # deque of (connection, frame, generator): requests that are not done yet
     cdef dict _connections          # id -> FrontConnection: of those that were passed on
     cdef object _stopping           # Lock
     cdef readonly object address    # (host, port)
     cdef bint _started
-    cdef object __weakref__
 
     def __init__(self, str host, int port, on_request, on_close, *, connections_max=None, of_one=None):
         """Listens at once. of_one: how many requests of one connection may wait for Python; the connection is not read until
@@ -387,20 +386,14 @@ cdef class Front:
             if kind == RMQ_OPENED:
                 opened = <const rmq_opened *> item.data
                 c = FrontConnection.__new__(FrontConnection)
-                c.front, c.id = self, number
-                c.peer, c.local = _address(&opened.peer), _address(&opened.local)
+                c.front, c.id, c.peer, c.local = self, number, _address(&opened.peer), _address(&opened.local)
                 c.on_request = self._on_request[opened.listener]
                 self._connections[number] = c
                 return None
             if kind == RMQ_ASKED:
-                self._ask()
-                return None
+                return self._ask()
             if kind == RMQ_REFUSED:
-                _log.warning("connections are closed at once, %d so far: there are %d of %d, and the limit on open files is "
-                             "%d, of which %d stay for the store: raise it (ulimit -n, LimitNOFILE=)",
-                             self.counts()["refused"], self.counts()["connections"], self._connections_max,
-                             descriptors(), descriptors_kept(descriptors()))
-                return None
+                return _log.warning("%s", refused_text(self.counts(), self._connections_max))
             if kind == RMQ_TLS:
                 memcpy(&given, item.data, sizeof(rmq_given))
                 self._give(given.fd, PyBytes_FromStringAndSize(<const char *> &given.from_, sizeof(rmq_opened)))

@@ -10,6 +10,7 @@ from typing import Any
 
 from rmq_store.access.core import _building
 from rmq_store.access.core._guard import guard_maps
+from rmq_store.base.io._dirs import watch
 from rmq_store.base.io.files import ControlFiles
 from rmq_store.base.machine.limits import descriptors, memory_limit
 from rmq_store.config.load import Options
@@ -33,6 +34,7 @@ from rmq_store.log.recovery.recording import look_at_recorded, record
 from rmq_store.log.recovery.recover import OFFSET_MAX, Outcome, Rules, find_end, load_names, make_end
 from rmq_store.log.recovery.salvage import keep_directories
 from rmq_store.log.recovery.versions import code_text, other_version, refusal
+from rmq_store.opened.paths import in_the_way
 from rmq_store.opened.serving import StoreServes
 from rmq_store.opened.tasks import filter_setter
 from rmq_store.queues.consumequeue._owner import QueueTableOwner
@@ -72,7 +74,7 @@ def open_store(store: StoreServes, root: str, options: Options, io: Any, follows
     if not readonly:
         make_directories(files, places)
         lock = lockfile.acquire(files, root, *places.log_elsewhere)
-        io.watch(root)
+        watch(io, root)
     try:
         if not readonly:
             refuse_as_master(root, options.role)
@@ -85,7 +87,7 @@ def open_store(store: StoreServes, root: str, options: Options, io: Any, follows
             fd = checkpoint.open_whole(files, places.checkpoint)
             _avoid_full(store, places)
             for place in filter(os.path.isdir, (*places.commitlogs, places.consumequeue, places.index)):
-                io.watch(place)
+                watch(io, place)
             _building.start(store, fd, times)
             store.checkpoint_fd = fd
     except BaseException:
@@ -404,7 +406,7 @@ def _settle(store: StoreServes, files: ControlFiles, places: Places, found: Foun
         try:
             _fill(store, files, places, found, dispatch_from)
         except NotADirectoryError:
-            raise _in_the_way(places) from None
+            raise in_the_way(places) from None
         if stamps:
             restore_times(stamps, store._queue_ends())
         if not clean:
@@ -483,14 +485,6 @@ def _fill(store: StoreServes, files: ControlFiles, places: Places, found: Found,
         filling, begin = back_to < begin, min(back_to, begin)
         emit(Event.QUEUES_SPOILT, path=places.consumequeue, offset=begin)
         lacking_from = found.lacking_from = _building.catch_up(store, found.outcome.end, begin, filling)
-
-
-def _in_the_way(places: Places) -> OSError:
-    """Why the directory of a topic or queue cannot be made: names that are left alone may be just what a message needs."""
-    topics = [os.path.join(places.consumequeue, name) for name in os.listdir(places.consumequeue)]
-    queues = [os.path.join(topic, name) for topic in topics if os.path.isdir(topic) for name in os.listdir(topic)]
-    blocking = next((place for place in (*topics, *queues) if not os.path.isdir(place)), places.consumequeue)
-    return NotADirectoryError(20, "is in the place of a topic's or queue's directory: move it away", blocking)
 
 
 def _sweep(files: ControlFiles, tmp: str) -> None:

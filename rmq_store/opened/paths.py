@@ -6,7 +6,7 @@ from errno import EACCES, EPERM, EROFS
 from rmq_store.config.load import Options
 from rmq_store.log.recovery.places import Places, denied, need_store, no_directory
 
-__all__ = ["NOT_ALLOWED", "plainly", "refuse_path"]
+__all__ = ["NOT_ALLOWED", "in_the_way", "plainly", "refuse_path"]
 
 NOT_ALLOWED = EACCES, EPERM, EROFS
 
@@ -33,3 +33,11 @@ def plainly(error: OSError, root: str) -> OSError:
         return OSError(EROFS, "read-only file system: readonly=True opens the store as it is, all else takes a mount for "
                        "writing", path)
     return denied(path)
+
+
+def in_the_way(places: Places) -> OSError:
+    """Why the directory of a topic or queue cannot be made: names that are left alone may be just what a message needs."""
+    topics = [os.path.join(places.consumequeue, name) for name in os.listdir(places.consumequeue)]
+    queues = [os.path.join(topic, name) for topic in topics if os.path.isdir(topic) for name in os.listdir(topic)]
+    blocking = next((place for place in (*topics, *queues) if not os.path.isdir(place)), places.consumequeue)
+    return NotADirectoryError(20, "is in the place of a topic's or queue's directory: move it away", blocking)

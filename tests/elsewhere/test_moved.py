@@ -1,10 +1,12 @@
 """The directories of an open store get other names, or their names get other directories: it works on those that it opened."""
 import errno
+import itertools
 import os
 
 import pytest
 
 from rmq_store import MessageStore
+from rmq_store.base.io._dirs import forget, watch
 from rmq_store.base.io._io import ProbeIo
 from rmq_store.errors import RmqStoreError
 
@@ -114,7 +116,7 @@ def test_only_what_changes_a_directory_by_name_is_refused(tmp_path):
     probe = ProbeIo()
     (tmp_path / "d").mkdir()
     (tmp_path / "d/old").write_bytes(b"x")
-    probe.watch(tmp_path / "d")
+    watch(probe, tmp_path / "d")
     (tmp_path / "d").rename(tmp_path / "e")
     (tmp_path / "d").mkdir()
     for call in (lambda: probe.open(tmp_path / "d/new", os.O_RDWR | os.O_CREAT), lambda: probe.unlink(tmp_path / "d/old"),
@@ -124,7 +126,7 @@ def test_only_what_changes_a_directory_by_name_is_refused(tmp_path):
             call()
         assert caught.value.errno == errno.ESTALE
     probe.close(probe.open(tmp_path / "e/old", os.O_RDONLY))
-    probe.forget()
+    forget(probe)
     probe.mkdir(tmp_path / "d/x")
 
 
@@ -133,13 +135,13 @@ def test_a_commit_log_directory_that_is_replaced(tmp_path):
     fill(store, b"A", 5)
     (tmp_path / "s/commitlog").rename(tmp_path / "s/was")
     (tmp_path / "s/commitlog").mkdir()
-    acknowledged = 5
+    acknowledged = itertools.count(5)
     with pytest.raises((RmqStoreError, OSError), match="renamed, replaced or mounted over"):
-        for acknowledged in range(6, 200):
+        while next(acknowledged) < 200:
             store.put("T", b"A" * 2000)
     assert not any((tmp_path / "s/commitlog").iterdir())
     with pytest.raises(OSError):
         store.close()
     (tmp_path / "s/commitlog").rmdir()
     (tmp_path / "s/was").rename(tmp_path / "s/commitlog")
-    assert bodies(tmp_path / "s") == ({b"A"}, acknowledged - 1)
+    assert bodies(tmp_path / "s") == ({b"A"}, next(acknowledged) - 1)

@@ -99,7 +99,7 @@ CALLS: dict[str, Callable[[World], Any]] = {
     "raw_entry": lambda w: w.store.raw_entry("T", 0, 0),
     "subscribe": _subscribe, "add_dispatcher": _dispatcher, "dispatchers": lambda w: w.store.dispatchers(),
     "timers": lambda w: list(w.store.timers()), "delay_levels": lambda w: w.store.delay_levels(),
-    "clean": lambda w: w.store.clean(1000), "cleanable": lambda w: w.store.cleanable(1000),
+    "delete_topics": _delete, "clean": lambda w: w.store.clean(1000), "cleanable": lambda w: w.store.cleanable(1000),
     "clean_expired_queues": lambda w: w.store.clean_expired_queues(),
     "clean_unused_topics": lambda w: w.store.clean_unused_topics(w.store.topics()),
     "compact": lambda w: w.store.compact(), "compaction_states": lambda w: w.store.compaction_states(),
@@ -111,9 +111,10 @@ CALLS: dict[str, Callable[[World], Any]] = {
 }
 OTHERS = {      # public names that are no call of a running store, or touch memory alone
     "add_arriving_listener", "remove_arriving_listener", "add_put_hook", "remove_put_hook", "put_hooks", "batch_topics",
-    "broker_stats", "stats_item", "stats_items", "histograms", "checkpoint_fd", "closed", "close", "confirm", "consumer_filters",
-    "cut_bytes", "disk_full", "ext_unit", "group_table", "in_use", "leases", "max_log_offset", "max_offset", "min_log_offset",
-    "min_offset", "message_at", "needs_recovery", "on_check", "open", "open_begun", "options", "page_cache_busy", "path", "queues",
-    "readonly", "recall_handle", "remove_dispatcher", "replication", "running_flags", "set_fenced", "set_readable",
+    "broker_stats", "stats_item", "stats_items", "histograms", "checkpoint_fd", "closed", "close", "confirm",
+    "consumer_filters", "cut_bytes", "disk_full", "ext_unit", "group_table", "in_use", "leases", "max_log_offset",
+    "max_offset", "min_log_offset",
+    "min_offset", "message_at", "needs_recovery", "on_check", "open", "open_begun", "options", "page_cache_busy", "path",
+    "queues", "readonly", "recall_handle", "remove_dispatcher", "replication", "running_flags", "set_fenced", "set_readable",
     "set_writeable", "table", "topic_counts", "topic_table", "topics", "total", "transaction_by_id", "wait_for_message",
     "writer_pid"}

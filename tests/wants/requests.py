@@ -36,37 +36,28 @@ def _transaction(peer: Peer, n: int) -> Any:
                     commitLogOffset=offset, fromTransactionCheck="false", msgId=f"U{n}", transactionId=f"U{n}")
 
 
-def _send_back(peer: Peer, n: int) -> Any:
-    return peer.ask(36, group="G", offset=0, delayLevel=1, originMsgId="", originTopic="T", unitMode="false", maxReconsumeTimes=16)
-
-
-def _unregister(peer: Peer, n: int) -> Any:
-    answer = peer.ask(35, clientID="c2", consumerGroup="G2")
-    return answer
-
-
-def _by_id(peer: Peer, n: int) -> Any:
-    return peer.ask(33, offset=0)
-
-
+SEND_BACK = _ask(36, group="G", offset=0, delayLevel=1, originMsgId="", originTopic="T", unitMode="false",
+                 maxReconsumeTimes=16)
+REPLY = "CORRELATION_ID\x01i\x02REPLY_TO_CLIENT\x01none\x02"
+SHORT = {"a": "P", "b": "T", "c": "TBW102", "d": 4, "e": 0, "f": 0, "g": 1, "h": 0, "j": 0, "k": "false", "i": REPLY}
 # code -> (request, codes that answer it when nothing is wanted for)
 REQUESTS: dict[int, tuple[Callable[[Peer, int], Any], tuple[int, ...]]] = {
     10: (_ask(10, b"x", **SEND), (0,)), 310: (lambda peer, n: peer.put("T", b"y"), (0,)),
     320: (lambda peer, n: peer.put("T", BATCH, code=320, m="true"), (0,)),
     11: (_pull(11), (0,)), 361: (_pull(361), (0,)),
     12: (_ask(12, topic="T", key="k", maxNum=32, beginTimestamp=0, endTimestamp=1 << 60), (0,)),
-    33: (_by_id, (0,)),
+    33: (_ask(33, offset=0), (0,)),
     14: (_ask(14, consumerGroup="G", **QUEUE), (0,)), 15: (_ask(15, consumerGroup="G", commitOffset=1, **QUEUE), (0,)),
     29: (_ask(29, timestamp=0, **QUEUE), (0,)), 30: (_ask(30, **QUEUE), (0,)), 31: (_ask(31, **QUEUE), (0,)),
     32: (_ask(32, **QUEUE), (0,)),
     34: (lambda peer, n: peer.beat("c1", producers=["P"], consumers={"G": {"T": "*"}, f"New{n}": {"T": "*"}}), (0,)),
-    35: (_unregister, (0,)), 38: (_ask(38, consumerGroup="G"), (0,)), 36: (_send_back, (0,)), 37: (_transaction, (0,)),
+    35: (_ask(35, clientID="c2", consumerGroup="G2"), (0,)), 38: (_ask(38, consumerGroup="G"), (0,)),
+    36: (SEND_BACK, (0,)), 37: (_transaction, (0,)),
     41: (_ask(41, LOCKS), (0,)), 42: (_ask(42, LOCKS), (0,)),
+
     46: (_ask(46, {"clientId": "c1", "group": "G", "subscriptionData": {"topic": "T", "subString": "a", "expressionType": "TAG"}}),
          (0,)),
-    324: (_ask(324, b"r", **SEND | {"properties": "CORRELATION_ID\x01i\x02REPLY_TO_CLIENT\x01none\x02"}), (0, 1)),
-    325: (_ask(325, b"r", **{"a": "P", "b": "T", "c": "TBW102", "d": 4, "e": 0, "f": 0, "g": 1, "h": 0, "j": 0, "k": "false",
-                             "i": "CORRELATION_ID\x01i\x02REPLY_TO_CLIENT\x01none\x02"}), (0, 1)),
+    324: (_ask(324, b"r", **SEND | {"properties": REPLY}), (0, 1)), 325: (_ask(325, b"r", **SHORT), (0, 1)),
     17: (_ask(17, topic="Made{n}", readQueueNums=2, writeQueueNums=2, perm=6, topicFilterType="SINGLE_TAG", topicSysFlag=0,
               order="false", defaultTopic="TBW102"), (0,)),
     215: (_ask(215, topic="Gone"), (0,)),

@@ -1,5 +1,5 @@
-"""Every request code while the broker's store wants for something: an answer comes, the connection and the others go on, and what
-was asked works when the want is over."""
+"""Every request code while the broker's store wants for something: an answer comes, the connection and the others continue, and
+what was asked works when the want is over."""
 from functools import partial
 
 import pytest

@@ -1,5 +1,5 @@
-"""Whatever a process runs out of, and whichever call meets it: it is done, or a typed error says what is wanted; and when the want
-is over, everything works and nothing acknowledged is missing."""
+"""Whatever a process runs out of, and whichever call meets it: it is done, or a typed error says what is wanted; and when the
+want is over, everything works and nothing acknowledged is missing."""
 import errno
 import threading
 
@@ -48,7 +48,7 @@ def test_every_call_under_a_want(tmp_path, want, nth):
 @pytest.mark.parametrize("nth", [1, pytest.param(4, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("want", WANTS)
 def test_a_slave_under_a_want(tmp_path, want, nth):
-    """It may stand still as long as that lasts; then it goes on by itself, and its master was not held up."""
+    """It may stand still as long as that lasts; then it continues by itself, and its master was not held up."""
     world = World(tmp_path)
     try:
         world.put()

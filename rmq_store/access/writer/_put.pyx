@@ -3,7 +3,6 @@
 Under the GIL the put lock is only ever tried; whoever has to wait, for it, for room in the pool, for a file or for the device,
 gives the GIL up first. Everything that does not depend on the position happens before the lock.
 """
-import os
 
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer

@@ -9,10 +9,7 @@ from collections import namedtuple
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport int64_t, uint64_t, uintptr_t
-from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
-
-from rmq_store.base.io._sync cimport RMQ_SWEEP_THREADS, rmq_sweep_all
 
 from rmq_store.errors import reason
 
@@ -21,8 +18,6 @@ cdef extern from "rmq_io.h" nogil:
     rmq_home *rmq_home_new()
     void rmq_home_free(rmq_home *h)
     const rmq_io *rmq_home_table(rmq_home *h)
-    int rmq_home_watch(rmq_home *h, const char *path)
-    void rmq_home_forget(rmq_home *h)
 
 
 cdef extern from "rmq_guard.h" nogil:
@@ -116,21 +111,11 @@ cdef void guard_remove(int *number) noexcept nogil:
         number[0] = 0
 
 
-cdef struct Directories:
-    const rmq_io *table
-    const char **paths
-
-
-cdef int _sync_dir(void *ctx, int64_t i) noexcept nogil:
-    cdef Directories *d = <Directories *> ctx
-    return d.table.sync_dir(d.table.ctx, d.paths[i])
-
-
 cdef class IoTable:
     """Owner of one table of system calls; this class is the real one.
 
-    Thread-safety: every method from any thread; watch and forget by who opens and closes the store. Lifetime: a store keeps a reference as long as any of its threads
-    runs. Errors: OSError with the kernel's errno, of which nothing is retried; the path is named where the call has one.
+    Thread-safety: every method from any thread. Lifetime: a store keeps a reference as long as any of its threads runs.
+    Errors: OSError with the kernel's errno, of which nothing is retried; the path is named where the call has one.
     """
 
     def __cinit__(self):
@@ -141,16 +126,6 @@ cdef class IoTable:
 
     def __dealloc__(self):
         rmq_home_free(self.home)
-
-    def watch(self, path):
-        """From now on nothing is made, opened for writing, renamed or removed by name unless `path` leads to the directory that
-        it leads to now: ESTALE."""
-        cdef bytes name = os.fsencode(path)
-        _check(rmq_home_watch(self.home, name), path)
-
-    def forget(self):
-        """Watches nothing any more."""
-        rmq_home_forget(self.home)
 
     @property
     def address(self):
@@ -302,7 +277,7 @@ cdef class IoTable:
         with nogil:
             rc = self.table.rename(self.table.ctx, c_a, c_b)
         if rc < 0:
-            raise OSError(-rc, os.strerror(-rc), source, None, target)
+            raise OSError(-rc, reason(-rc), source, None, target)
 
     def unlink(self, path):
         """Removes a file; durable after sync_dir."""
@@ -339,25 +314,6 @@ cdef class IoTable:
         with nogil:
             rc = self.table.sync_dir(self.table.ctx, c_name)
         _check(rc, path)
-
-    def sync_dirs(self, list paths not None):
-        """sync_dir of each, those of a long list side by side: what a device makes of several at a time is one. Any order."""
-        cdef list names = [os.fsencode(path) for path in paths]
-        cdef int64_t i, failed = 0, count = len(names)
-        cdef Directories d
-        cdef bytes name
-        cdef int rc
-        d.table = self.table
-        d.paths = <const char **> malloc((count + 1) * sizeof(char *))
-        if d.paths == NULL:
-            raise MemoryError("paths")
-        for i in range(count):
-            name = names[i]             # the list keeps it
-            d.paths[i] = PyBytes_AS_STRING(name)
-        with nogil:
-            rc = rmq_sweep_all(count, _sync_dir, &d, RMQ_SWEEP_THREADS, &failed)
-        free(d.paths)
-        _check(rc, paths[failed] if rc < 0 else None)
 
     def lock(self, int fd):
         """Takes the write lock on byte 0 of the open file, or the lock of a directory (flock). Returns False if somebody else

@@ -6,7 +6,9 @@ Thread-safety: any thread.
 import errno
 import os
 from collections.abc import Callable
+from functools import partial
 
+from rmq_store.base.io._dirs import sync_dirs
 from rmq_store.base.io._io import IoTable
 from rmq_store.errors import DiskFull
 
@@ -32,7 +34,7 @@ class ControlFiles:
         self.rename = table.rename
         self.sync = table.fsync
         self.sync_dir = table.sync_dir
-        self.sync_dirs = table.sync_dirs
+        self.sync_dirs = partial(sync_dirs, table)
         self.truncate = table.ftruncate
         self.unlink = table.unlink
         self.unlock = table.unlock

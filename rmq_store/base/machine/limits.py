@@ -6,12 +6,12 @@ import contextlib
 import os
 import re
 import resource
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from rmq_store.base.machine.device import mount_of
 
 __all__ = ["descriptors", "descriptors_kept", "existing", "free_bytes", "huge_pages", "in_container", "in_memory",
-           "io_limits", "maps", "memory_limit", "memory_of_machine", "raise_descriptors"]
+           "io_limits", "maps", "memory_limit", "memory_of_machine", "raise_descriptors", "refused_text"]
 
 _UNLIMITED = 1 << 60        # cgroup v1 says "no limit" with a number around 2**63
 
@@ -65,6 +65,13 @@ def descriptors() -> int:
 def descriptors_kept(limit: int) -> int:
     """Of so many descriptors, those that connections leave to the store. native/include/rmq_descriptors.h says the same."""
     return min(limit // 4 + 256, limit // 2)
+
+
+def refused_text(counts: Mapping[str, int], most: int) -> str:
+    """What a server says when it closes connections at once. counts: of its front; most: connections that it has places for."""
+    return (f"connections are closed at once, {counts['refused']} so far: there are {counts['connections']} of {most}, and the "
+            f"limit on open files is {descriptors()}, of which {descriptors_kept(descriptors())} stay for the store: raise it "
+            "(ulimit -n, LimitNOFILE=)")
 
 
 def raise_descriptors() -> None:

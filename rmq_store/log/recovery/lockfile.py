@@ -11,6 +11,7 @@ import os
 import struct
 from contextlib import suppress
 
+from rmq_store.base.io._dirs import forget
 from rmq_store.base.io.files import ControlFiles, open_regular
 from rmq_store.errors import StoreLocked
 
@@ -69,7 +70,7 @@ def _close(files: ControlFiles, fd: int) -> None:
 
 def release(files: ControlFiles, fd: int) -> None:
     """Gives the lock up; what stays in the file is what Java leaves there. What was watched is watched no more."""
-    files.table.forget()
+    forget(files.table)
     try:
         files.truncate(fd, len(_WORD))
     finally:
