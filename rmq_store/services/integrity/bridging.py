@@ -137,9 +137,9 @@ def _gap(lost: dict[Stretch, list[Lost]], misfits: dict[tuple[str, int], Misfit]
     expected, before = seen.get(queue, (record.queue_offset, offset))
     if record.queue_offset > expected:
         place = next((s for s in stretches if before < s.begin < offset), None)
-        missing = _lost_between(queue, expected, record.queue_offset, count > 0)
+        missing = range(expected, record.queue_offset, COUNT_MAX if count > 0 else 1)      # as many as a rotten field says
         if place is not None and len(missing) * BLANK_SIZE < place.end - place.begin:
-            lost[place] += missing
+            lost[place] += _lost_between(queue, expected, record.queue_offset, count > 0)
         else:
             misfits.setdefault(queue, Misfit(offset, *queue, record.queue_offset, expected - 1))
     elif record.queue_offset < expected:
