@@ -44,9 +44,9 @@ class Notices:
             last = self._told.get(group)
             late = (last is not None and now - last < INTERVAL_S) or len(members) > AT_ONCE or len(self._told) >= TOLD_MAX
             if late:
-                self._due[group] = now if last is None else last + INTERVAL_S
                 if self._thread is None:
                     self._thread = start_thread(self._run, "rmq-broker-notices")
+                self._due[group] = now if last is None else last + INTERVAL_S
                 self._lock.notify()
             else:
                 self._told[group] = now

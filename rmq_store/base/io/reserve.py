@@ -31,11 +31,14 @@ class Reserve:
 
     def _take(self, path: str, size: int) -> None:
         fd = self._files.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
-        self._there.append(path)
         try:
             self._files.table.fallocate(fd, 0, size)
+        except OSError:
+            self._files.unlink(path)        # an empty one would count as kept
+            raise
         finally:
             self._files.close(fd)
+        self._there.append(path)
 
     def give(self) -> bool:
         """Gives the room to whoever writes next; False where it is given already. Raises OSError."""

@@ -431,8 +431,11 @@ cdef int files_drop_first(FileCache *c, UnitFiles *f) noexcept nogil:
 
 cdef int files_remove_dirs(FileCache *c, UnitFiles *f) noexcept nogil:
     cdef int rc = c.io.rmdir(c.io.ctx, f.dir)
-    if rc == -ENOENT or rc == -ENOTEMPTY or rc == -EEXIST:
-        return 0
-    if rc >= 0:
-        rc = files_sync_dirs(c, f, NEW_IN_TOPIC)
-    return rc
+    cdef int synced
+    # What a try before has removed is synced, too: its own sync may have failed for want of a descriptor.
+    if rc == -ENOTEMPTY or rc == -EEXIST:
+        return c.io.sync_dir(c.io.ctx, f.dir)
+    if rc < 0 and rc != -ENOENT:
+        return rc
+    synced = files_sync_dirs(c, f, NEW_IN_TOPIC)
+    return 0 if rc == -ENOENT and synced == -ENOENT else synced

@@ -40,16 +40,16 @@ cdef int _noted(FileCache *c, int rc) noexcept nogil:
     return rc
 
 
-cdef int _sync_files(TableState *t, UnitFiles *f, int64_t to, int *base_dirs) noexcept nogil:
-    # A queue's files, then its directories; that of all queues is left to the end. Where dispatch notes more meanwhile, all are
-    # synced once more.
+cdef int _sync_files(TableState *t, UnitFiles *f, int64_t to, bint all_dirs, int *base_dirs) noexcept nogil:
+    # A queue's files, then its directories; unless all_dirs, that of all queues is left to the end. Where dispatch notes more
+    # meanwhile, all are synced once more.
     cdef int dirs
     cdef int rc = files_sync(t.cache, f, to)
     if rc < 0:
         return rc
     dirs = rmq_load32(&f.new_dirs)
-    base_dirs[0] = dirs & (NEW_IN_BASE | NEW_IN_PARENT)
-    rc = _noted(t.cache, files_sync_dirs(t.cache, f, dirs & ~(NEW_IN_BASE | NEW_IN_PARENT)))
+    base_dirs[0] = 0 if all_dirs else dirs & (NEW_IN_BASE | NEW_IN_PARENT)
+    rc = _noted(t.cache, files_sync_dirs(t.cache, f, dirs & ~base_dirs[0]))
     if rc >= 0:
         rmq_cas32(&f.new_dirs, dirs, 0)
     return rc
@@ -79,12 +79,9 @@ cdef int _sync_held(Syncing *x, Queue *q, QueueState *s) noexcept nogil:
     if not _due(&s.entries, to, x.pages_min) and not (x.many and rmq_load32(&s.entries.new_dirs) & NEW_IN_TOPIC):
         entries_note_unsynced(t, q)
         return 0
-    rc = _sync_files(t, &s.entries, to, &base_dirs)
-    if s.batched and rc >= 0 and base_dirs:
-        rc = _noted(t.cache, files_sync_dirs(t.cache, &s.entries, base_dirs))   # not that of the other queues
-        base_dirs = 0
+    rc = _sync_files(t, &s.entries, to, s.batched, &base_dirs)     # those of batch queues are not those of the others
     if rc >= 0 and t.ext_file_size > 0:
-        rc = _sync_files(t, &s.ext, rmq_load(&s.ext.written), &ext_dirs)
+        rc = _sync_files(t, &s.ext, rmq_load(&s.ext.written), False, &ext_dirs)
     if base_dirs | ext_dirs:
         rmq_mutex_lock(&t.sync_lock)
         x.base_dirs |= base_dirs

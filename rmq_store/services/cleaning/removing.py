@@ -34,6 +34,7 @@ COUNTED = frozenset(("SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS
 
 
 Row = tuple[int, str, int, int, int]        # as _clean.queue_ends
+Bounds = dict[tuple[str, int], int]         # (topic, queue id): no record below this log offset gets an entry
 
 
 class RemovedQueues(Fields):
@@ -59,37 +60,41 @@ def expired_queues(store: StoreWait, compacted: Collection[str] = ()) -> list[Ro
 
 
 def remove_expired(store: StoreWait, consuming: Consuming, files: ControlFiles, compacted: Collection[str]) -> RemovedQueues:
-    return _on_a_full_disk(store, consuming, lambda done: _remove(
-        store, consuming, files, expired_queues(store, compacted), done))
+    return _on_a_full_disk(store, consuming, files, lambda done, before: _remove(
+        store, consuming, files, expired_queues(store, compacted), done, before))
 
 
 def remove_topics(store: StoreWait, consuming: Consuming, files: ControlFiles, topics: Iterable[str]) -> RemovedQueues:
     wanted = set(topics)
-    return _on_a_full_disk(store, consuming, lambda done: _remove_topics(store, consuming, files, wanted, done))
+    return _on_a_full_disk(store, consuming, files, lambda done, before: _remove_topics(
+        store, consuming, files, wanted, done, before))
 
 
-def _on_a_full_disk(store: StoreWait, consuming: Consuming, remove: Callable[[RemovedQueues], object]) -> RemovedQueues:
+def _on_a_full_disk(store: StoreWait, consuming: Consuming, files: ControlFiles,
+                    remove: Callable[[RemovedQueues, Bounds], object]) -> RemovedQueues:
     """Deletion is what makes room, so where its own small files find none, they get what the store has kept for them. What was
     done before that is not done again: a removed queue is not found."""
     done = RemovedQueues()
     with consuming.removing:
+        before = _known(store, ConfigFile(files, store.path, FILE))
         try:
-            remove(done)
+            remove(done, before)
         except DiskFull:
             if not consuming.reserve.give():
                 raise
             done.kept.clear()
-            remove(done)
+            remove(done, before)
         finally:
             consuming.reserve.keep()
     _tell(store, done)
     return done
 
 
-def _remove_topics(store: StoreWait, consuming: Consuming, files: ControlFiles, wanted: set[str], done: RemovedQueues) -> None:
+def _remove_topics(store: StoreWait, consuming: Consuming, files: ControlFiles, wanted: set[str], done: RemovedQueues,
+                   before: Bounds) -> None:
     offsets, table = consuming.offsets, consuming.topics
     rows = _clean.topic_ends(store, wanted)
-    _remove(store, consuming, files, rows, done)
+    _remove(store, consuming, files, rows, done, before)
     stay = {topic for topic, _ in done.kept}
     for topic, group in offsets.table():
         if topic in wanted - stay:
@@ -151,13 +156,16 @@ def _take(content: Any) -> dict[tuple[str, int], int]:
     return found
 
 
-def _remove(store: StoreWait, consuming: Consuming, files: ControlFiles, rows: list[Row], done: RemovedQueues) -> None:
+def _remove(store: StoreWait, consuming: Consuming, files: ControlFiles, rows: list[Row], done: RemovedQueues,
+            before: Bounds) -> None:
+    """before: the bounds before the first try. A try that failed may have written one for a queue that stays."""
     store._flush()       # what the bounds speak of is on the device before they are: else new messages may come to lie below
     consumed = consuming.topics_consumed()
     going = {(topic, queue_id): end for _, topic, queue_id, end, _ in rows if topic not in consumed}
     _begin_at_zero(consuming, going)
     file = ConfigFile(files, store.path, FILE)
-    known, begins = _known(store, file), _clean.begins_on_disk(store)
+    tried, begins = _known(store, file), _clean.begins_on_disk(store)
+    known = before | {key: tried[key] for key in done.removed if key in tried}
     _save(file, known | {key: end for key, end in going.items() if end > begins})
     for number, topic, queue_id, end, following in rows:
         gone = (topic, queue_id) in going and _clean.remove_queue(store, number, end, following)

@@ -13,6 +13,7 @@ off was acknowledged to nobody. Who copies or reads beside a writer takes the lo
 import os
 import zlib
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from rmq_store.base.io.files import ControlFiles
@@ -69,9 +70,10 @@ class ChangeLog:
     def begins(self, base: Version) -> None:
         """X.json has this version, and no line is needed any more. Durable. Raises OSError."""
         if self._there:
-            self._there = False
-            self._files.unlink(self.path)
+            with suppress(FileNotFoundError):       # the call before this one failed at the sync
+                self._files.unlink(self.path)
             self._files.sync_dir(self._directory)
+            self._there = False
         self._lines, self.size = [_line({"base": base})], 0
 
     def append(self, version: Version, entries: Entries) -> None:

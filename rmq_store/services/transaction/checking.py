@@ -20,6 +20,7 @@ from rmq_store.errors import (
     DurabilityError,
     MessageIllegal,
     PropertiesSizeExceeded,
+    StoreClosed,
     StoreStateError,
     TransactionDecided,
     TransactionUnknown,
@@ -84,8 +85,8 @@ class Checker:
                 return
             try:
                 self.round(store, int(time.time() * 1000))
-            except StoreStateError:
-                return          # it closes
+            except StoreClosed:
+                return
             except BaseException as error:      # of whatever kind: the next round tries again
                 emit(Event.TASK_FAILED, task="checking transactions", path=self._path, error=str(error))
 
