@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from rmq_store.broker.codes import DENY, PUB, RETRY, SUB
+from rmq_store.broker.codes import DENY, PUB, RETRY, SUB, WAITING
 from rmq_store.errors import ConfigError
 from rmq_store.fields import NamedTuple
 
@@ -38,7 +38,9 @@ class Account(NamedTuple):
     perms: Mapping[str, int] | None
 
     def allows(self, resource: str, needed: int) -> bool:
-        """resource: a topic, or %RETRY%group."""
+        """resource: a topic, or %RETRY%group. Topics in which messages of all others wait are for administrators."""
+        if resource in WAITING and not self.admin:
+            return False
         owned = (self.perms or {}).get(resource)
         if owned is None:
             owned = self.group_perm if resource.startswith(RETRY) else self.topic_perm

@@ -5,7 +5,7 @@ Source: RequestCode, ResponseCode, PermName, TopicValidator, MixAll (4.9.8, 5.3.
 from rmq_store.status import PutStatus
 
 __all__ = ["DEAD", "DENY", "FAQ", "NO_SEND", "PERM_INHERIT", "PERM_READ", "PERM_WRITE", "PUB", "PUT_ANSWERS", "RETRY", "SUB",
-           "Code"]
+           "WAITING", "Code"]
 
 
 class Code:
@@ -27,6 +27,8 @@ RETRY, DEAD = "%RETRY%", "%DLQ%"
 # Topics into which no client may send. RocketMQ takes sends into that of the timer, which passes them on to any topic.
 NO_SEND = frozenset(("SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC",
                      "TRANS_CHECK_MAX_TIME_TOPIC", "RMQ_SYS_SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT", "rmq_sys_wheel_timer"))
+# topics whose records wait there for another one, or were given up: only an administrator reads these topics themselves
+WAITING = frozenset(("RMQ_SYS_TRANS_HALF_TOPIC", "SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer", "TRANS_CHECK_MAX_TIME_TOPIC"))
 FAQ = " See docs/broker.md of rmq_store."
 
 _SIZES = "the message is illegal, maybe msg body or properties length not matched."

@@ -2,7 +2,7 @@
 from rmq_store.broker.codes import SUB, Code
 from rmq_store.broker.core import Core, Processor
 from rmq_store.broker.request import Refused, Request
-from rmq_store.broker.resources import record_topic, require
+from rmq_store.broker.resources import allowed, record_topic, require
 from rmq_store.remoting.frame import FRAME_MAX, Frame
 
 __all__ = ["Queries"]
@@ -30,7 +30,9 @@ class Queries:
                "indexLastUpdatePhyoffset": str(found.index_last_offset)}
         records: list[bytes] = []
         size = 0
-        for message in found:
+        for message in found:       # by the hash of topic and key, which records of other topics may have
+            if message.topic != topic or not allowed(request, record_topic(topic, message.properties), SUB):
+                continue
             raw = message.raw
             size += len(raw)
             if size > BYTES_MAX:

@@ -8,7 +8,7 @@ What a processor has to read first, as the topic of a message that an offset nam
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from rmq_store.broker.codes import PUB, RETRY, SUB, Code
+from rmq_store.broker.codes import PUB, RETRY, SUB, WAITING, Code
 from rmq_store.broker.request import Refused, Request, json_body
 from rmq_store.codec._batch import decode_batch
 from rmq_store.codec._properties import decode_properties
@@ -16,14 +16,12 @@ from rmq_store.errors import RmqStoreError
 from rmq_store.fields import NamedTuple
 from rmq_store.remoting.frame import Frame
 
-__all__ = ["EXCEPTION", "ROWS", "Needed", "Row", "record_topic", "refuse", "require", "table", "topic_of"]
+__all__ = ["EXCEPTION", "ROWS", "Needed", "Row", "allowed", "record_topic", "refuse", "require", "table", "topic_of"]
 
 EXCEPTION = "org.apache.rocketmq.acl.common.AclException: "
 Needed = Iterator[tuple[str, int]]              # topic, or %RETRY%group, and what the request does with it
 LETTERS = frozenset((310, 320, 325))            # their fields have names of one letter
 LIGHT, RECALL = "INNER_MULTI_DISPATCH", "TIMER_DEL_UNIQKEY"
-# Topics whose records wait there for another one.
-_WAITING = frozenset(("RMQ_SYS_TRANS_HALF_TOPIC", "SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer"))
 
 
 class Row(NamedTuple):
@@ -42,7 +40,7 @@ def topic_of(frame: Frame) -> str:
 
 def record_topic(topic: str, properties: "dict[str, str]") -> str:
     """The topic of a stored message: of one that waits, the one that it is for."""
-    return properties.get("REAL_TOPIC", topic) if topic in _WAITING else topic
+    return properties.get("REAL_TOPIC", topic) if topic in WAITING else topic
 
 
 def refuse(resource: str) -> Refused:
@@ -50,9 +48,14 @@ def refuse(resource: str) -> Refused:
     return Refused(Code.SYSTEM_ERROR, f"{EXCEPTION}No default permission for {kind}:{name:.255}")
 
 
+def allowed(request: Request, resource: str, perm: int) -> bool:
+    """Of a processor that has found out what the request reaches."""
+    return request.account is None or request.account.may(resource, perm)
+
+
 def require(request: Request, resource: str, perm: int) -> None:
-    """Of a processor that has found out what the request reaches. Raises Refused."""
-    if request.account is not None and not request.account.may(resource, perm):
+    """As `allowed`. Raises Refused."""
+    if not allowed(request, resource, perm):
         raise refuse(resource)
 
 

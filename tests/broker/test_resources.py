@@ -7,7 +7,8 @@ import pytest
 
 from rmq_store import Broker
 from rmq_store.broker import resources
-from rmq_store.broker.codes import NO_SEND
+from rmq_store.broker.acl_file import Account
+from rmq_store.broker.codes import NO_SEND, PUB, SUB
 from rmq_store.codec.batch import encode_batch
 from rmq_store.codec.message_id import create_message_id
 from tests.broker.peer import Peer
@@ -189,3 +190,13 @@ def test_a_batch_that_is_none_needs_its_topic_only():
 
     body = struct.pack(">i", 1 << 30) + b"INNER_MULTI_DISPATCH"
     assert list(resources.ROWS[320].of(Frame(320, 1, {"b": "Orders"}, body))) == [("Orders", resources.PUB)]
+
+
+@pytest.mark.parametrize("topic", ["SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC", "rmq_sys_wheel_timer",
+                                   "TRANS_CHECK_MAX_TIME_TOPIC"])
+def test_topics_in_which_messages_wait_are_read_by_administrators(topic):
+    """An account that may read what no rule names would read there what a rule forbids."""
+    def account(admin):
+        return Account("key", b"secret", admin, lambda address: False, PUB | SUB, PUB | SUB, {topic: PUB | SUB})
+    assert not account(False).may(topic, SUB) and account(True).may(topic, SUB)
+    assert account(False).may("T", SUB)

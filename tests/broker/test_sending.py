@@ -105,3 +105,12 @@ def test_unknown_codes_and_bad_fields(peer):
     assert (answer.code, answer.remark) == (3, " request type 9999 not supported")
     assert peer.ask(34, b"{").code == 1
     assert peer.ask(34, b"[" * 100_000).code == 1
+
+
+def test_a_query_finds_no_record_of_another_topic(broker, peer):
+    """The index knows the hash of topic and key alone, and Aa#k has that of BB#k."""
+    peer.put("Aa", b"secret", properties={"KEYS": "k"})
+    broker.store.wait_dispatched(10)
+    ask = {"key": "k", "maxNum": 32, "beginTimestamp": 0, "endTimestamp": 1 << 60}
+    assert peer.ask(12, topic="Aa", **ask).code == 0
+    assert peer.ask(12, topic="BB", **ask).code == 22
