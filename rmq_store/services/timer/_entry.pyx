@@ -30,6 +30,7 @@ cdef extern from * nogil:
 
 cdef enum:
     UNITS_AT_ONCE = 64
+    DELAY_MAX = 0x7FFFFFFF              # ms; a unit has 32 bits for it
     ROLLED_SIZE_MAX = 128           # of the properties that a rolled message has more
 
 
@@ -91,7 +92,8 @@ cdef int entry_place(Wheel *t, const RecordView *v, int64_t physical, int32_t si
     if due < now:                   # it will soon be
         now = due
     if due - now >= t.roll_ms and not (v.properties_size > PROPERTIES_SIZE_MAX - ROLLED_SIZE_MAX
-                                       and due - t.read_ms < WHEEL_SLOTS // 4 * 3 * t.precision):
+                                       and due - t.read_ms < WHEEL_SLOTS // 4 * 3 * t.precision
+                                       and due - now <= DELAY_MAX):
         magic |= MAGIC_ROLL
         if due - now - t.roll_ms < t.roll_ms // t.precision // 3 * t.precision:
             due = now + t.roll_ms // t.precision // 2 * t.precision     # so that the last way is not too short
