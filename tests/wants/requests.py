@@ -38,6 +38,7 @@ def _transaction(peer: Peer, n: int) -> Any:
 
 SEND_BACK = _ask(36, group="G", offset=0, delayLevel=1, originMsgId="", originTopic="T", unitMode="false",
                  maxReconsumeTimes=16)
+FILTER = {"clientId": "c1", "group": "G", "subscriptionData": {"topic": "T", "subString": "a", "expressionType": "TAG"}}
 REPLY = "CORRELATION_ID\x01i\x02REPLY_TO_CLIENT\x01none\x02"
 SHORT = {"a": "P", "b": "T", "c": "TBW102", "d": 4, "e": 0, "f": 0, "g": 1, "h": 0, "j": 0, "k": "false", "i": REPLY}
 # code -> (request, codes that answer it when nothing is wanted for)
@@ -53,10 +54,7 @@ REQUESTS: dict[int, tuple[Callable[[Peer, int], Any], tuple[int, ...]]] = {
     34: (lambda peer, n: peer.beat("c1", producers=["P"], consumers={"G": {"T": "*"}, f"New{n}": {"T": "*"}}), (0,)),
     35: (_ask(35, clientID="c2", consumerGroup="G2"), (0,)), 38: (_ask(38, consumerGroup="G"), (0,)),
     36: (SEND_BACK, (0,)), 37: (_transaction, (0,)),
-    41: (_ask(41, LOCKS), (0,)), 42: (_ask(42, LOCKS), (0,)),
-
-    46: (_ask(46, {"clientId": "c1", "group": "G", "subscriptionData": {"topic": "T", "subString": "a", "expressionType": "TAG"}}),
-         (0,)),
+    41: (_ask(41, LOCKS), (0,)), 42: (_ask(42, LOCKS), (0,)), 46: (_ask(46, FILTER), (0,)),
     324: (_ask(324, b"r", **SEND | {"properties": REPLY}), (0, 1)), 325: (_ask(325, b"r", **SHORT), (0, 1)),
     17: (_ask(17, topic="Made{n}", readQueueNums=2, writeQueueNums=2, perm=6, topicFilterType="SINGLE_TAG", topicSysFlag=0,
               order="false", defaultTopic="TBW102"), (0,)),
