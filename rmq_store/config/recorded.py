@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rmq_store.config.options import OPTIONS
-from rmq_store.config.values import path_list
+from rmq_store.config.values import denied, path_list
 from rmq_store.errors import StoreRefusesToLoad
 from rmq_store.fields import NamedTuple
 
@@ -73,6 +73,8 @@ def read_recorded(root: str) -> Recorded:
         version, given = content["version"], dict(content["options"])
     except (FileNotFoundError, NotADirectoryError):
         return Recorded({}, {}, [], "")
+    except PermissionError:
+        raise denied(recorded_path(root)) from None
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         return Recorded({}, {}, [], text, f"no JSON with version and options ({error})")
     sizes, others, unknown = _sorted(given)
@@ -126,7 +128,7 @@ def _lies_in_place(place: str, told: str) -> bool:
     return place not in path_list(told) and os.path.isdir(place) and bool(os.listdir(place))
 
 
-def recorded_text(root: str, options: Mapping[str, Any]) -> str:
+def recorded_text(root: str, options: Any) -> str:
     """The content of the file for a store that is open for writing with these options."""
     content: dict[str, object] = {"version": VERSION}
     told = {name: _plain(options[name]) for name in RECORDED}

@@ -5,6 +5,7 @@ Pure functions, control plane, any thread. Each raises ValueError with the words
 import operator
 import os
 import re
+import stat
 
 # Sizes in RocketMQ's files that limit options. codec/_layout.pxd names them for the code that reads the files, but this room
 # imports no other; tests/codec/test_layout.py compares the two.
@@ -63,6 +64,21 @@ def real(path: str) -> str:
     """The absolute path of a directory, without links where it is there: what an open store works on, whatever becomes of links
     and of the working directory."""
     return os.path.realpath(path) if os.path.isdir(path) else os.path.abspath(path)
+
+
+def denied(path: str) -> PermissionError:
+    """Why this process may not have `path`: the first directory on the way that is closed to it, else the path; and whose that
+    is."""
+    parts = path.split("/")
+    way = ["/".join(parts[:n]) or "/" for n in range(1, len(parts))]
+    shut = next((place for place in way if not os.access(place, os.X_OK)), path)
+    try:
+        about = os.stat(shut)
+        owner = f"it belongs to user {about.st_uid}, its mode is {stat.S_IMODE(about.st_mode):03o}, and "
+    except OSError:
+        owner = ""
+    return PermissionError(13, f"permission denied: {owner}this process is user {os.geteuid()}: run this as the owner of the "
+                           "store, or give it permission (readonly=True needs only the permission to read)", shut)
 
 
 def to_path(value: object) -> str:

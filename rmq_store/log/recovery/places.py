@@ -14,7 +14,7 @@ from rmq_store.codec._layout import UNIT_AT_TAGS_CODE, UNIT_SIZE
 from rmq_store.codec.layout import EXT_ADDRESS_MAX, get64
 from rmq_store.config.load import Options
 from rmq_store.config.recorded import LIGHT
-from rmq_store.config.values import BATCH_UNIT_SIZE, index_file_size, path_list, real
+from rmq_store.config.values import BATCH_UNIT_SIZE, denied, index_file_size, path_list, real
 from rmq_store.errors import illegal
 from rmq_store.events import Event, emit
 from rmq_store.log.recovery.recover import is_number
@@ -87,21 +87,6 @@ def refuse_file(path: str) -> None:
     """Where a directory is wanted or will be made. Raises NotADirectoryError for what is there and is none."""
     if os.path.lexists(path) and not os.path.isdir(path):
         raise no_directory(path)
-
-
-def denied(path: str) -> PermissionError:
-    """Why this process may not have `path`: the first directory on the way that is closed to it, else the path; and whose that
-    is."""
-    parts = path.split("/")
-    way = ["/".join(parts[:n]) or "/" for n in range(1, len(parts))]
-    shut = next((place for place in way if not os.access(place, os.X_OK)), path)
-    try:
-        about = os.stat(shut)
-        owner = f"it belongs to user {about.st_uid}, its mode is {stat.S_IMODE(about.st_mode):03o}, and "
-    except OSError:
-        owner = ""
-    return PermissionError(13, f"permission denied: {owner}this process is user {os.geteuid()}: run this as the owner of the "
-                           "store, or give it permission (readonly=True needs only the permission to read)", shut)
 
 
 def completing(root: str) -> dict[str, str]:
