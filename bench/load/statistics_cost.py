@@ -41,7 +41,7 @@ REMOVED = (
     ("log/flush/_flush.pyx", f"    begun = {_CLOCK}\n    rc = flush_commit(log, to)\n",
      "    begun = 0\n    rc = flush_commit(log, to)\n"),
     ("log/flush/_flush.pyx", f"    rmq_histogram_add(&log.commit_times, {_CLOCK} - begun)\n", ""),
-    ("log/dispatch/_dispatch.pyx", "        rmq_count(&q.records, 1)\n        rmq_count(&q.bytes, v.size)\n", ""),
+    ("log/dispatch/_dispatch.pyx", "            rmq_count(&q.records, 1)\n            rmq_count(&q.bytes, v.size)\n", ""),
     ("log/dispatch/_dispatch.pyx", "            at += v.size\n            rmq_count(&d.records, 1)\n",
      "            at += v.size\n"),
     ("log/dispatch/_dispatch.pyx", "    if d.log.dispatched > before:\n        rmq_histogram_add(&d.lag_times, "

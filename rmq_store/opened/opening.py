@@ -74,9 +74,9 @@ def open_store(store: StoreServes, root: str, options: Options, io: Any, follows
     if not readonly:
         make_directories(files, places)
         lock = lockfile.acquire(files, root, *places.log_elsewhere)
-        watch(io, root)
     try:
         if not readonly:
+            watch(io, root)
             refuse_as_master(root, options.role)
             if follows and options.role == "slave":
                 refuse_as_slave(root)

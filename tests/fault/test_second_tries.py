@@ -110,11 +110,3 @@ def test_a_rotten_queue_offset_makes_no_list(monkeypatch):
     misfits = {}
     bridging._gap({}, misfits, {("T", 0): (1, 0)}, [], 100, record)
     assert misfits[("T", 0)].queue_offset == 1 << 40
-
-
-def test_light_queues_of_another_program_are_found(tmp_path):
-    """Nobody asked this store for light queues; then a Java broker made some."""
-    MessageStore.open(tmp_path / "s", **scenario.SMALL).close()
-    (tmp_path / "s/consumequeue/%LMQ%a/0").mkdir(parents=True)
-    with MessageStore.open(tmp_path / "s", readonly=True) as store:
-        assert store.options.enable_lmq and store.options.enable_multi_dispatch

@@ -65,7 +65,7 @@ def test_no_slave(tmp_path: Path, how: dict[str, Any], by_python: bool) -> None:
     with sync_master(tmp_path / "m", **how) as (broker, peer):
         before = native(broker)
         if by_python:
-            broker._front.tell([], [])
+            broker._front._network.publish([], [])
         for answer in (peer.put("T"), batch(peer)):
             assert (answer.code, answer.remark) == (NO_SLAVE, "")
             assert answer.ext["msgId"]
@@ -82,7 +82,7 @@ def test_a_slave_that_acknowledges_nothing(tmp_path: Path, how: dict[str, Any], 
         mute.report(0)
         joined(broker.store)
         if by_python:
-            broker._front.tell([], [])
+            broker._front._network.publish([], [])
         many = [peer.send(310, b"x", **HEAD) for _ in range(60)]
         assert {peer.answer(one).code for one in many} == {LATE}
 
@@ -112,7 +112,7 @@ def test_what_slaves_never_get_is_not_sent(tmp_path: Path, by_python: bool) -> N
         mute.report(0)
         joined(broker.store)
         if by_python:
-            broker._front.tell([], [])
+            broker._front._network.publish([], [])
         assert broker.store.wait_dispatched(30)
         probe.fail("pwrite", errno=errno.EIO, path="/commitlog/")
         codes.append(peer.put("T").code)
@@ -125,7 +125,7 @@ def test_too_few_in_sync(tmp_path: Path, by_python: bool) -> None:
     with sync_master(tmp_path / "m", total_replicas=2, in_sync_replicas=2, **LONG) as (broker, peer):
         end = broker.store.max_log_offset
         if by_python:
-            broker._front.tell([], [])
+            broker._front._network.publish([], [])
         refused = peer.put("T")
         assert (refused.code, "in-sync replicas" in refused.remark) == (1, True)
         peer.send(310, b"x", frame_flag=ONEWAY, **HEAD)

@@ -7,7 +7,15 @@ import os
 import zlib
 
 from rmq_store.base.io.files import open_regular
-from rmq_store.codec._layout import MAGIC_V1, MAGIC_V2, RECORD_AT_MAGIC, RECORD_AT_PHYSICAL_OFFSET, RECORD_FIXED_SIZE
+from rmq_store.codec._layout import (
+    MAGIC_V1,
+    MAGIC_V2,
+    RECORD_AT_MAGIC,
+    RECORD_AT_PHYSICAL_OFFSET,
+    RECORD_AT_SIZE,
+    RECORD_FIXED_SIZE,
+)
+from rmq_store.codec.layout import get32
 
 __all__ = ["Met", "met", "met_at"]
 
@@ -27,7 +35,7 @@ def met_at(path: str, start: int, offset: int) -> Met | None:
     fd = open_regular(path)
     try:
         head = os.pread(fd, RECORD_FIXED_SIZE, offset - start)
-        left = int.from_bytes(head[:4], "big", signed=True)
+        left = get32(head, RECORD_AT_SIZE)
         if (len(head) < RECORD_FIXED_SIZE or left < RECORD_FIXED_SIZE or left > os.fstat(fd).st_size - (offset - start)
                 or _number(head, RECORD_AT_MAGIC, 4) not in (MAGIC_V1, MAGIC_V2)
                 or _number(head, RECORD_AT_PHYSICAL_OFFSET, 8) != offset):
