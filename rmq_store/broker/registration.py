@@ -206,8 +206,10 @@ class Registration:
         rows = list(topics.snapshot().values()) if names is None else [
             topic for name in names if (topic := topics.get(name)) is not None]
         answer = None
-        for at in range(0, len(rows), PIECE):
-            time_ms = version["timestamp"] - (len(rows) - 1) // PIECE + at // PIECE
+        # Without a topic, too: a slave learns of its master by the answer.
+        least = 1 if names is None or self._learn is not None else 0
+        for at in range(0, max(len(rows), least), PIECE):
+            time_ms = version["timestamp"] - max(len(rows) - 1, 0) // PIECE + at // PIECE
             answer = self._ask(server, REGISTER, partial(self._register, rows[at:at + PIECE], version | {"timestamp": time_ms}))
             if answer is None:
                 return None
