@@ -1,7 +1,6 @@
 """A step that failed half-way is made again: what the first try did is neither forgotten nor taken for done."""
 import errno
 import os
-import struct
 from types import SimpleNamespace
 
 import pytest
@@ -16,8 +15,8 @@ from rmq_store.services.consumer.change_log import ChangeLog
 from rmq_store.services.integrity import bridging
 from tests.crash import scenario
 from tests.soon import until
+from tests.wants.calls import BATCH
 
-BATCH = b"".join(struct.pack(">iiiii1sh", 23, 0, 0, 0, 1, b"%d" % i, 0) for i in range(3))
 
 
 def test_a_reserve_that_found_no_room_is_filled_later(tmp_path):

@@ -1,16 +1,15 @@
 """A row for every request code of the broker: what a client sends, and the answer when nothing is wanted for."""
 import json
-import struct
 from collections.abc import Callable
 from typing import Any
 
 from tests.broker.peer import Peer
+from tests.wants.calls import BATCH
 
 QUEUE = {"topic": "T", "queueId": 0}
 GROUP = {"consumerGroup": "G", "clientId": "c1"}
 SEND = {"producerGroup": "P", "topic": "T", "defaultTopic": "TBW102", "defaultTopicQueueNums": 4, "queueId": 0, "sysFlag": 0,
         "bornTimestamp": 1700000000000, "flag": 0, "properties": "KEYS\x01k\x02", "reconsumeTimes": 0, "unitMode": "false"}
-BATCH = b"".join(struct.pack(">iiiii1sh", 23, 0, 0, 0, 1, b"%d" % i, 0) for i in range(3))
 LOCKS = {"clientId": "c1", "consumerGroup": "G", "mqSet": [{"topic": "T", "brokerName": "broker-a", "queueId": 0}]}
 
 

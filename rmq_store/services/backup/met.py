@@ -15,7 +15,7 @@ from rmq_store.codec._layout import (
     RECORD_AT_SIZE,
     RECORD_FIXED_SIZE,
 )
-from rmq_store.codec.layout import get32
+from rmq_store.codec.layout import get32, get64
 
 __all__ = ["Met", "met", "met_at"]
 
@@ -37,8 +37,8 @@ def met_at(path: str, start: int, offset: int) -> Met | None:
         head = os.pread(fd, RECORD_FIXED_SIZE, offset - start)
         left = get32(head, RECORD_AT_SIZE)
         if (len(head) < RECORD_FIXED_SIZE or left < RECORD_FIXED_SIZE or left > os.fstat(fd).st_size - (offset - start)
-                or _number(head, RECORD_AT_MAGIC, 4) not in (MAGIC_V1, MAGIC_V2)
-                or _number(head, RECORD_AT_PHYSICAL_OFFSET, 8) != offset):
+                or get32(head, RECORD_AT_MAGIC) not in (MAGIC_V1, MAGIC_V2)
+                or get64(head, RECORD_AT_PHYSICAL_OFFSET) != offset):
             return None
         crc, at = 0, offset - start
         while left > 0:
@@ -49,7 +49,3 @@ def met_at(path: str, start: int, offset: int) -> Met | None:
         return offset, crc
     finally:
         os.close(fd)
-
-
-def _number(data: bytes, at: int, size: int) -> int:
-    return int.from_bytes(data[at:at + size], "big", signed=True)
