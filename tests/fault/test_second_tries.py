@@ -18,7 +18,6 @@ from tests.soon import until
 from tests.wants.calls import BATCH
 
 
-
 def test_a_reserve_that_found_no_room_is_filled_later(tmp_path):
     (tmp_path / ".alloc").mkdir()
     probe = ProbeIo()
