@@ -92,8 +92,8 @@ def test_a_telling_that_fails_is_made_good(broker, told, monkeypatch):
 def test_a_heartbeat_of_many_groups_lets_others_in_between(broker, monkeypatch):
     """And the next request of its own client comes behind it."""
     monkeypatch.setattr(heartbeats, "STEP_S", 0.0)
-    begun, go = threading.Event(), threading.Event()
-    registered, register = [], heartbeats.Heartbeats._register
+    begun, go, answered = threading.Event(), threading.Event(), threading.Event()
+    registered, in_time, register = [], [], heartbeats.Heartbeats._register
 
     def slowly(self, client, data):
         register(self, client, data)
@@ -101,6 +101,8 @@ def test_a_heartbeat_of_many_groups_lets_others_in_between(broker, monkeypatch):
         if len(registered) == 2:
             begun.set()
             go.wait(30)
+        if len(registered) == 100:          # far behind the next turn
+            in_time.append(answered.wait(30))
 
     monkeypatch.setattr(heartbeats.Heartbeats, "_register", slowly)
     host, port = broker.address.rsplit(":", 1)
@@ -114,10 +116,10 @@ def test_a_heartbeat_of_many_groups_lets_others_in_between(broker, monkeypatch):
     until(lambda: broker._front.counts()["passed"] == passed + 2)
     go.set()
     assert one.receive().code == 1
-    assert len(registered) < 200            # one turn, and not all of the heartbeat
+    answered.set()
     answers = [frame for frame in (many.receive() for _ in range(202)) if frame.code != 40]     # and notices of its groups
     assert [frame.code for frame in answers] == [0, 0]      # its own next request finds it done
-    assert registered == names
+    assert registered == names and in_time == [True]
     many.close()
     one.close()
 

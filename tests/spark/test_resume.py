@@ -65,17 +65,21 @@ def test_of_a_store_whose_log_is_elsewhere(tmp_path, monkeypatch, step, empty_di
     assert finish(root, commitlog_path=log).records == 0
 
 
+@pytest.mark.parametrize("recorded", [True, False])
 @pytest.mark.parametrize("step", ["pending", "appended", None])
-def test_a_write_that_forgets_where_the_log_is_makes_no_second_one(tmp_path, monkeypatch, step):
+def test_a_write_that_forgets_where_the_log_is_makes_no_second_one(tmp_path, monkeypatch, step, recorded):
+    """The store's record of its options tells where the log is. Without the record the write is refused."""
     root, log = tmp_path / "s", str(tmp_path / "log")
     if step is None:
         again(root, 50, commitlog_path=log)
     else:
         broken_off(monkeypatch, root, step, 50, options={"commitlog_path": log})
-    with pytest.raises(ConfigError, match=f"has written to the log {log} of {root}.*give store.commitlog_path={log}"):
-        finish(root)
+    if not recorded:
+        (root / "config" / "storeOptions.json").unlink()
+        with pytest.raises(ConfigError, match=f"has written to the log {log} of {root}.*give store.commitlog_path={log}"):
+            finish(root)
+    finish(root, **({} if recorded else {"commitlog_path": log}))
     assert not (root / "commitlog").exists()
-    finish(root, commitlog_path=log)
     assert bodies(root, commitlog_path=log) == expected(50)
 
 
