@@ -1,16 +1,41 @@
 """What the store writes to the log: one table of events, each with its room, level and sentence.
 
 Logging only, control plane only: native threads leave a note in their structs and a Python thread emits it. Loggers are
-`rmq_store.<room>`; a record carries `event` (the name below) and `fields` (a dict) for machines. The package adds a NullHandler
-and never configures anything else.
+`rmq_store.<room>`; a record carries `event` (the name below) and `fields` (a dict) for machines. The package adds a handler
+that is silent but for _Unheard.LOUD, and never configures anything else.
 """
 import logging
 import re
 from enum import Enum
+from types import TracebackType
 
-__all__ = ["Event", "emit"]
+__all__ = ["Event", "emit", "named", "printable", "told"]
 
-logging.getLogger("rmq_store").addHandler(logging.NullHandler())
+
+class _Unheard(logging.NullHandler):
+    """Of a program that has configured no logging, logging.lastResort gets what would be a loss that nobody sees: the first
+    failure of each consumer, and every dead letter."""
+
+    LOUD = frozenset(("MESSAGE_FAILED", "DEAD_LETTER"))
+
+    def handle(self, record: logging.LogRecord) -> bool:
+        if getattr(record, "event", "") in self.LOUD and getattr(record, "fields", {}).get("failures", 1) == 1:
+            last = logging.lastResort
+            if last is not None and record.levelno >= last.level and not self._heard(record.name):
+                last.handle(record)
+        return True
+
+    def _heard(self, name: str) -> bool:
+        """Whether the program has a handler of its own for that logger, be it a silent one."""
+        log: logging.Logger | None = logging.getLogger(name)
+        while log is not None:
+            if any(handler is not self for handler in log.handlers):
+                return True
+            log = log.parent if log.propagate else None
+        return False
+
+
+logging.getLogger("rmq_store").addHandler(_Unheard())
 
 _INFO, _WARNING, _ERROR = logging.INFO, logging.WARNING, logging.ERROR
 
@@ -316,10 +341,30 @@ def _shown(value: object) -> object:
     return printable(str(value)) if isinstance(value, str | BaseException) else value
 
 
-def emit(event: Event, **fields: object) -> None:
+class _Told(Exception):
+    """A failure and its traceback as text. The exception itself would keep the frames it passed, and with their variables
+    messages and their files, as long as somebody keeps the record."""
+
+
+def told(error: BaseException) -> tuple[type[BaseException], BaseException, TracebackType | None]:
+    """The exc_info of a record that tells where `error` was raised: text, which every formatter prints."""
+    import traceback  # of failures only
+
+    text = "".join(traceback.format_exception(error)).rstrip("\n")
+    return type(error), _Told("\n" + "\n".join(map(printable, text.split("\n")))), None
+
+
+def named(error: BaseException) -> str:
+    """The type of an error, and what it says."""
+    return ": ".join(filter(None, (type(error).__name__, str(error))))
+
+
+def emit(event: Event, failure: BaseException | None = None, /, **fields: object) -> None:
     """Logs `event`. The record also keeps fields that the sentence does not name. If a field of the sentence is missing and
-    the event is enabled, the call raises KeyError, so that a test finds the mistake."""
+    the event is enabled, the call raises KeyError, so that a test finds the mistake. failure: what code of the program raised,
+    to be logged with its traceback."""
     log = _LOGGERS[event]
     if log.isEnabledFor(event.level):
         text = event.sentence % {name: _shown(value) if name != "threads" else value for name, value in fields.items()}
-        log.log(event.level, "%s", text, extra={"event": event.name, "fields": fields}, stacklevel=2)
+        log.log(event.level, "%s", text, extra={"event": event.name, "fields": fields}, stacklevel=2,
+                exc_info=None if failure is None else told(failure))

@@ -221,7 +221,7 @@ class Processors:
             answer = request.answer(Code.SYSTEM_ERROR, str(error))
         except BaseException as error:      # sys.exit() of a put hook, too: the thread is that of all requests
             self._core.gathered.say(logging.ERROR, f"request {request.frame.code}, {type(error).__name__}", FAILED,
-                                    request.frame.code, request.connection.peer, error, exc_info=True)
+                                    request.frame.code, request.connection.peer, error, failure=error)
             answer = request.answer(Code.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
         finally:
             self._core.serving.request = False

@@ -4,7 +4,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from rmq_store.events import printable
+from rmq_store.events import printable, told
 
 __all__ = ["Gathered"]
 
@@ -19,9 +19,10 @@ class Gathered:
         self._lock = threading.Lock()
         self._kinds: dict[str, tuple[float, int]] = {}      # kind -> when the next line may come, and how many did not
 
-    def say(self, level: int, kind: str, text: str, *arguments: object, exc_info: bool = False) -> None:
+    def say(self, level: int, kind: str, text: str, *arguments: object, failure: BaseException | None = None) -> None:
         """Logs `text % arguments`, unless a line of this kind came within INTERVAL_S: the next one says how many did not.
-        kind: a constant of the code. What is not a number among the arguments is escaped, as `printable` does."""
+        kind: a constant of the code. What is not a number among the arguments is escaped, as `printable` does. failure: with
+        its traceback."""
         now = self._clock()
         with self._lock:
             due, left_out = self._kinds.get(kind, (now, 0))
@@ -30,4 +31,4 @@ class Gathered:
             return
         shown = tuple(one if isinstance(one, int | float) else printable(str(one)) for one in arguments)
         more = f" ({left_out} more of this kind since the line before)" if left_out else ""
-        self._log.log(level, text + more, *shown, exc_info=exc_info)
+        self._log.log(level, text + more, *shown, exc_info=None if failure is None else told(failure))

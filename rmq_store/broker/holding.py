@@ -15,6 +15,7 @@ from collections.abc import Callable
 from rmq_store.access.waiting._arrivals import Arrivals
 from rmq_store.base.io.threads import start_thread
 from rmq_store.errors import StoreStateError
+from rmq_store.events import told
 from rmq_store.store import MessageStore
 
 __all__ = ["Held", "HeldPulls"]
@@ -138,8 +139,8 @@ class HeldPulls:
                 return
         except StoreStateError:
             return              # the store closes, and every connection with it
-        except Exception:
-            logging.getLogger("rmq_store.broker").exception("a held request failed")
+        except Exception as error:
+            logging.getLogger("rmq_store.broker").error("a held request failed", exc_info=told(error))
         with self._lock:
             held.busy = False
             self._remove(held)

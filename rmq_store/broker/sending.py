@@ -3,6 +3,7 @@
 A put is asynchronous: its answer goes out when its status is known, so that one synchronous flush serves many clients. The
 stored order of properties is that of a broker's HashMap.
 """
+import logging
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -20,7 +21,7 @@ from rmq_store.remoting.frame import Frame
 from rmq_store.services.transaction.half import encoded_as_a_broker
 from rmq_store.status import PutStatus
 
-__all__ = ["SEND", "Sending", "Sent", "put_answer", "put_failed", "refuse_on_slave"]
+__all__ = ["SEND", "Sending", "Sent", "put_answer", "put_failed", "refuse_on_slave", "tell_dead"]
 
 SEND, SEND_V2, SEND_BATCH = 10, 310, 320
 UNIT_FLAG, UNIT_SUB_FLAG = 1, 2         # of a topic's topicSysFlag
@@ -58,6 +59,11 @@ def put_failed(error: BaseException) -> tuple[int, str]:
     if isinstance(error, ValueError):           # a number or a text that no record can hold
         return Code.MESSAGE_ILLEGAL, str(error)
     raise error
+
+
+def tell_dead(core: Core, group: str, id: str, topic: str, times: int) -> None:
+    core.gathered.say(logging.WARNING, "dead letter", "message %s of %s goes to %s: group %s retried it %d times", id, topic,
+                      DEAD + group, group, times)
 
 
 def refuse_on_slave(core: Core) -> None:
@@ -235,6 +241,8 @@ class Sending:
         if topic is None:
             raise Refused(Code.SYSTEM_ERROR, f"topic[{DEAD}{group.name}] not exist")
         properties = {name: value for name, value in sent.properties.items() if name != "DELAY"}
+        tell_dead(core, group.name, properties.get("ORIGIN_MESSAGE_ID", ""), properties.get("RETRY_TOPIC", sent.topic.name),
+                  sent.put["reconsume_times"])
         return sent._replace(topic=topic, queue_id=0, properties=properties)
 
     # ---- batches

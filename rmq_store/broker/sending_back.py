@@ -7,7 +7,7 @@ from rmq_store.broker.codes import FAQ, PERM_WRITE, SUB, Code
 from rmq_store.broker.core import Core, Processor
 from rmq_store.broker.request import Refused, Request
 from rmq_store.broker.resources import record_topic, require
-from rmq_store.broker.sending import put_answer, put_failed, refuse_on_slave
+from rmq_store.broker.sending import put_answer, put_failed, refuse_on_slave, tell_dead
 from rmq_store.broker.topics import any_queue
 from rmq_store.errors import RmqStoreError
 from rmq_store.remoting.frame import Frame
@@ -59,6 +59,8 @@ class SendingBack:
         else:
             return request.answer(code, remark)
         tell_too_large(back, name)
+        if back.dead:
+            tell_dead(core, name, back.origin_id, back.origin, back.times)
         counts = store._consuming.counts_of(name, back.origin)
         with self._counting:
             counts.sent_back += 1

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 
 from rmq_store.base.io.threads import start_thread
+from rmq_store.events import told
 
 __all__ = ["Workers"]
 
@@ -145,7 +146,7 @@ class Workers:
             owner, (job, size, _) = found
             try:
                 job()
-            except BaseException:       # sys.exit() of a put hook, too: the others need the thread
-                log.exception("a job of the broker failed")
+            except BaseException as error:      # sys.exit() of a put hook, too: the others need the thread
+                log.error("a job of the broker failed", exc_info=told(error))
             del found, job          # what the job holds
             self._done(owner, size)

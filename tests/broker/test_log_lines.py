@@ -67,3 +67,19 @@ def test_a_line_of_a_command(capsys):
     assert lines[0].startswith("WARNING rmq_store.consumer TOPIC_KEPT: ") or " TOPIC_KEPT: " in lines[0]
     assert lines[1] == "ERROR rmq_store.broker: it failed"
     assert all(line.startswith("  ") for line in lines[2:])
+
+
+def test_dead_letters_of_clients_are_told_once_a_minute(tmp_path, caplog):
+    """Whichever way a client takes: it sends a message back, or sends the last retry itself."""
+    with Broker.open(tmp_path / "s", profile="test") as broker, Peer(broker.address) as peer:
+        peer.beat(consumers={"G": {"T": "*"}})
+        assert peer.put("%RETRY%G", b"x", j=3, l=3).code == peer.put().code == 0
+        broker.store.wait_dispatched(10)
+        offset = broker.store.get("T", 0, 0)[0].offset
+        for _ in range(5):
+            assert peer.ask(36, group="G", offset=offset, delayLevel=-1).code == 0
+        (line,) = [text for text in caplog.messages if "goes to %DLQ%G" in text]
+        assert "group G " in line
+        broker._core.gathered._kinds.clear()
+        assert peer.ask(36, group="G", offset=offset, delayLevel=-1).code == 0
+        assert "of T goes to %DLQ%G" in caplog.messages[-1]

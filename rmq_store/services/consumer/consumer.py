@@ -18,7 +18,7 @@ from rmq_store.base.io._lock import StoreLock
 from rmq_store.base.io.callbacks import refuse_unrun
 from rmq_store.base.io.threads import start_thread
 from rmq_store.errors import ForkedProcess, StoreStateError, illegal
-from rmq_store.events import Event, emit
+from rmq_store.events import Event, emit, named
 from rmq_store.services.consumer.cold import ColdReads
 from rmq_store.services.consumer.counts import CountTable, GroupCounts
 from rmq_store.services.consumer.handling import (
@@ -161,6 +161,7 @@ class Consumer:
         self._first_look = True
         self._waiting = 0
         self._closed = False
+        self._failures = 0          # of handlers
         self._topics_known = topics_known
         self._counts = counts
         self._cold = ColdReads(lambda: store.options.cold_read_bytes_max)
@@ -235,7 +236,8 @@ class Consumer:
             concurrency: int = 1) -> None:
         """Calls handle(message) for each message, until `stop` is set, or the consumer or its store is closed.
 
-        A message is done when `handle` returns. If `handle` raises, the error is logged and the message is retried (see retry).
+        A message is done when `handle` returns. If `handle` raises, the error is logged with its traceback and the message is
+        retried (see retry).
         At the end, messages that were taken but not begun are given back. max_count: how many messages to take at once.
         concurrency: how many messages to handle at once, each in its own thread, including the calling thread; they are then
         taken one by one. Thread-safety: any number of threads. Raises TypeError for a coroutine or generator function, OSError
@@ -297,8 +299,10 @@ class Consumer:
             refuse_unrun("handle", handle, result)
 
     def _tell_failed(self, message: "Message", to: str, error: BaseException) -> None:
-        emit(Event.MESSAGE_FAILED, group=self.group, topic=origin_topic(message), msg_id=message.msg_id, to=to,
-             times=message.reconsume_times, error=": ".join(filter(None, (type(error).__name__, str(error)))))
+        with self._lock:
+            self._failures = failures = self._failures + 1
+        emit(Event.MESSAGE_FAILED, error, group=self.group, topic=origin_topic(message), msg_id=message.msg_id, to=to,
+             times=message.reconsume_times, error=named(error), failures=failures)
 
     def _take(self, max_count: int, scan_max: int | None) -> tuple[Batch | None, bool]:
         """A batch, and whether to come again at once without one."""

@@ -20,7 +20,7 @@ from rmq_store.base.io.callbacks import check_callback, refuse_unrun
 from rmq_store.base.io.files import ControlFiles
 from rmq_store.base.io.threads import start_thread
 from rmq_store.errors import CorruptionError, StoreClosed, StoreStateError, illegal
-from rmq_store.events import Event, emit
+from rmq_store.events import Event, emit, named
 from rmq_store.fields import NamedTuple
 from rmq_store.services.consumer.config_file import ConfigFile
 
@@ -84,8 +84,8 @@ class _Dispatcher:
             except BaseException as error:      # of whatever kind: this one stops, the store and the others continue
                 if isinstance(error, StoreStateError) and store.closed:
                     return
-                text = f"{type(error).__name__}: {error}"
-                emit(Event.DISPATCHER_STOPPED, name=self.name, path=self._path, offset=self.offset, error=text)
+                text = named(error)
+                emit(Event.DISPATCHER_STOPPED, error, name=self.name, path=self._path, offset=self.offset, error=text)
                 self.error = text       # who sees that it does not run finds why in the log
                 return
             del store

@@ -26,7 +26,7 @@ from rmq_store.errors import (
     TransactionUnknown,
     illegal,
 )
-from rmq_store.events import Event, emit
+from rmq_store.events import Event, emit, named
 from rmq_store.services.transaction.service import Transactions
 from rmq_store.services.transaction.table import COMMITTED, PENDING, ROLLED_BACK, Half
 from rmq_store.services.transaction.transaction import Transaction
@@ -156,4 +156,4 @@ class Checker:
 
 
 def _say_failed(half: Half, error: BaseException) -> None:
-    emit(Event.CHECK_FAILED, id=half.id, group=half.group, checks=half.checks, error=f"{type(error).__name__}: {error}")
+    emit(Event.CHECK_FAILED, error, id=half.id, group=half.group, checks=half.checks, error=named(error))
