@@ -189,7 +189,10 @@ def infer_sizes(root: str, options: Options) -> dict[str, Any]:
     places = Places(root, options)
     found: dict[str, Any] = {}
     if not options.given("segment_size_bytes"):
-        size = _told_size(options, "segment_size_bytes", [length for _, length in places.log_files()])
+        log = places.log_files()
+        starts = [int(os.path.basename(path)) for path, _ in log]
+        fit_names = [n for _, n in log if n > 0 and not any((start - starts[0]) % n for start in starts)]    # others are cut
+        size = _told_size(options, "segment_size_bytes", fit_names or [length for _, length in log])
         if size:
             found["segment_size_bytes"] = size
     for name, directory, unit in (("consumequeue_file_size_bytes", places.consumequeue, UNIT_SIZE),

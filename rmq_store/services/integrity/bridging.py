@@ -5,6 +5,7 @@ offsets: each message of which only the gap in its queue is left gets a tombston
 and a body of zeros. What is left over becomes a record marked as rolled back, which no queue has. Pure functions over bytes;
 the damaged bytes themselves are kept aside by the caller.
 """
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
 
 from rmq_store.codec._codec import Blank, DecodedRecord, decode_record, encode_blank, encode_record
@@ -12,6 +13,7 @@ from rmq_store.codec._layout import (
     BLANK_SIZE,
     FLAG_INNER_BATCH,
     RECORD_AT_SIZE,
+    RECORD_FIXED_SIZE,
     TRANSACTION_PREPARED,
     TRANSACTION_ROLLBACK,
 )
@@ -32,12 +34,13 @@ Read = Callable[[int, int], bytes]      # (log offset, size) -> bytes, fewer at 
 
 class Lost(NamedTuple):
     """A message of which only its place in a queue is known. messages: of a batch queue, how many there are from there on, for
-    which one record stands; 0: of another queue."""
+    which one record stands; 0: of another queue. lights: its light queues, with its queue offsets there."""
 
     topic: str
     queue_id: int
     queue_offset: int
     messages: int = 0
+    lights: tuple[tuple[str, int], ...] = ()
 
 
 class Misfit(NamedTuple):
@@ -75,13 +78,16 @@ def records(read: Read, begin: int, end: int) -> Iterator[tuple[int, DecodedReco
         at += record.size
 
 
-def find_lost(read: Read, file_ends: list[tuple[int, int]],
-              stretches: list[Stretch]) -> tuple[dict[Stretch, list[Lost]], list[Misfit]]:
-    """Which messages lay in each stretch: the offsets that queues lack between the records before and behind it. And the first
-    records of queues whose offsets do not fit otherwise: some header must have rotted, and nothing says which.
+def find_lost(read: Read, file_ends: list[tuple[int, int]], stretches: list[Stretch],
+              told: list[tuple[int, Lost]] | None = None) -> tuple[dict[Stretch, list[Lost]], list[Misfit]]:
+    """Which messages lay in each stretch: those to which entries of queues lead, and the offsets that queues lack between the
+    records before and behind it. And the first records of queues whose offsets do not fit otherwise: some header must have
+    rotted, and nothing says which.
 
-    file_ends: (begin, end) of each file, ascending. A record that is readable, but for its checksum, tells its own place.
+    file_ends: (begin, end) of each file, ascending. told: log offset and message of each entry that leads to no record, by log
+    offset. A record that is readable, but for its checksum, tells its own place.
     """
+    told = told or []
     lost: dict[Stretch, list[Lost]] = {s: [] for s in stretches}
     misfits: dict[tuple[str, int], Misfit] = {}
     seen: dict[tuple[str, int], tuple[int, int]] = {}       # queue -> queue offset behind the last record, and its log offset
@@ -91,7 +97,10 @@ def find_lost(read: Read, file_ends: list[tuple[int, int]],
         while at < last:
             inside = by_begin.get(at)
             if inside is not None:
-                _still_readable(lost, seen, inside, read(inside.begin, inside.end - inside.begin))
+                for _, message in told[bisect_left(told, (at,)):bisect_left(told, (inside.end,))]:
+                    _told(lost, seen, inside, message)
+                if get32(read(at, RECORD_AT_SIZE + 4), RECORD_AT_SIZE) == inside.end - at:
+                    _still_readable(lost, seen, inside, read(at, inside.end - at))
                 at = inside.end
                 continue
             stop = min((s.begin for s in stretches if at < s.begin < last), default=last)
@@ -102,6 +111,17 @@ def find_lost(read: Read, file_ends: list[tuple[int, int]],
                 pass            # the end of the data
             at = stop
     return lost, list(misfits.values())
+
+
+def _told(lost: dict[Stretch, list[Lost]], seen: dict[tuple[str, int], tuple[int, int]], stretch: Stretch,
+          message: Lost) -> None:
+    """What an entry of a queue says of a message that is lost, where it fits what stands in front of the stretch."""
+    queue = message.topic, message.queue_id
+    expected = seen.get(queue, (message.queue_offset, 0))[0]
+    lacking = _lost_between(queue, expected, message.queue_offset, message.messages > 0)
+    if message.queue_offset >= expected and len(lacking) * BLANK_SIZE < stretch.end - stretch.begin:
+        lost[stretch] += [*lacking, message]
+        seen[queue] = message.queue_offset + (message.messages or 1), stretch.begin
 
 
 def _still_readable(lost: dict[Stretch, list[Lost]], seen: dict[tuple[str, int], tuple[int, int]], stretch: Stretch,
@@ -135,16 +155,37 @@ def _gap(lost: dict[Stretch, list[Lost]], misfits: dict[tuple[str, int], Misfit]
         return
     queue, count = (record.topic, record.queue_id), messages_of(record)
     expected, before = seen.get(queue, (record.queue_offset, offset))
+    if record.queue_offset < expected and any(s.begin == before for s in stretches):     # entries said more than was there
+        for messages in lost.values():
+            messages[:] = [m for m in messages if (m.topic, m.queue_id) != queue or m.queue_offset < record.queue_offset]
+        expected = record.queue_offset
     if record.queue_offset > expected:
-        place = next((s for s in stretches if before < s.begin < offset), None)
+        between = [s for s in stretches[bisect_left(stretches, (before,)):] if s.begin < offset]
         missing = range(expected, record.queue_offset, COUNT_MAX if count > 0 else 1)      # as many as a rotten field says
-        if place is not None and len(missing) * BLANK_SIZE < place.end - place.begin:
-            lost[place] += _lost_between(queue, expected, record.queue_offset, count > 0)
+        if len(missing) * BLANK_SIZE < sum(s.end - s.begin for s in between):
+            _share(lost, between, _lost_between(queue, expected, record.queue_offset, count > 0))
         else:
             misfits.setdefault(queue, Misfit(offset, *queue, record.queue_offset, expected - 1))
     elif record.queue_offset < expected:
         misfits.setdefault(queue, Misfit(offset, *queue, record.queue_offset, expected - 1))
     seen[queue] = record.queue_offset + (count or 1), offset
+
+
+def _share(lost: dict[Stretch, list[Lost]], stretches: list[Stretch], messages: list[Lost]) -> None:
+    """Of messages of which nothing says in which of these stretches they lay, each has what fits, the last one the rest."""
+    for stretch in stretches:
+        room = stretch.end - stretch.begin - sum(_least(message) for message in lost[stretch])
+        fit = 0
+        while fit < len(messages) and (stretch is stretches[-1] or room >= 2 * _least(messages[fit])):
+            room -= _least(messages[fit])
+            fit += 1
+        lost[stretch] += messages[:fit]
+        messages = messages[fit:]
+
+
+def _least(message: Lost) -> int:
+    """Bytes that its tombstone takes, and no property."""
+    return RECORD_FIXED_SIZE + len(message.topic.encode("utf-8", "surrogateescape")) + 3 * message.messages
 
 
 def _lost_between(queue: tuple[str, int], begin: int, end: int, batched: bool) -> list[Lost]:
@@ -156,12 +197,18 @@ def _lost_between(queue: tuple[str, int], begin: int, end: int, batched: bool) -
 def fill(stretch: Stretch, lost: list[Lost], store_timestamp: int, *, crc_property: bool = False) -> bytes | None:
     """The bytes to write from stretch.begin on; None where what was lost does not fit.
 
-    Where a good record follows in the file they are as long as the stretch; else they end with an end-of-file record.
+    Where a good record follows in the file they are as long as the stretch; else they end with an end-of-file record. Where
+    messages were so short that tombstones take more, these go without the property DAMAGED.
     """
+    data = _fill(stretch, lost, store_timestamp, crc_property, True)
+    return _fill(stretch, lost, store_timestamp, crc_property, False) if data is None else data
+
+
+def _fill(stretch: Stretch, lost: list[Lost], store_timestamp: int, crc_property: bool, marked: bool) -> bytes | None:
     room, parts, at = stretch.end - stretch.begin, [], stretch.begin
     for n, message in enumerate(lost):
         last = n == len(lost) - 1 and not stretch.to_end
-        part = _stone(message, at, stretch, store_timestamp, room if last else None, 0, crc_property)
+        part = _stone(message, at, stretch, store_timestamp, room if last else None, 0, crc_property, marked)
         if part is None or len(part) > room - (BLANK_SIZE if stretch.to_end else 0):
             return None
         parts.append(part)
@@ -172,7 +219,7 @@ def fill(stretch: Stretch, lost: list[Lost], store_timestamp: int, *, crc_proper
             return None
         return b"".join(parts) + encode_blank(room)
     if room:
-        part = _stone(Lost(DAMAGED, 0, 0), at, stretch, store_timestamp, room, TRANSACTION_ROLLBACK, crc_property)
+        part = _stone(Lost(DAMAGED, 0, 0), at, stretch, store_timestamp, room, TRANSACTION_ROLLBACK, crc_property, marked)
         if part is None:
             return None
         parts.append(part)
@@ -180,9 +227,12 @@ def fill(stretch: Stretch, lost: list[Lost], store_timestamp: int, *, crc_proper
 
 
 def _stone(message: Lost, at: int, stretch: Stretch, store_timestamp: int, size: int | None, sys_flag: int,
-           crc_property: bool) -> bytes | None:
-    """One record, `size` bytes long (None: as short as it can be)."""
-    properties = {DAMAGED: str(stretch.begin)}
+           crc_property: bool, marked: bool) -> bytes | None:
+    """One record, `size` bytes long (None: as short as it can be). marked: with the property DAMAGED."""
+    properties = {DAMAGED: str(stretch.begin)} if marked else {}
+    if message.lights:
+        properties |= {"INNER_MULTI_DISPATCH": ",".join(name for name, _ in message.lights),
+                       "INNER_MULTI_QUEUE_OFFSET": ",".join(str(at) for _, at in message.lights)}
     if message.messages:
         sys_flag |= FLAG_INNER_BATCH
         properties |= {"INNER_NUM": str(message.messages), "INNER_BASE": str(message.queue_offset)}

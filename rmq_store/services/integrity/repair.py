@@ -7,7 +7,7 @@ import itertools
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -36,6 +36,7 @@ from rmq_store.services.integrity import bridging, manifest, replacing
 from rmq_store.services.integrity.choosing import chosen_options
 from rmq_store.services.integrity.findings import Finding
 from rmq_store.services.integrity.sealing import pacer
+from rmq_store.services.integrity.standing_in import StandIn, StandIns, keep_file, lost_files, rows_of, rows_text, told_by
 from rmq_store.services.integrity.undoing import Journal
 from rmq_store.services.integrity.verification import Verification
 
@@ -51,12 +52,13 @@ _PIECE = 1 << 20
 class Step:
     """One thing that is done, or that nothing can be done about (kind "none")."""
 
-    kind: str                       # extend, remove, bridge, cut, rebuild, restore, none
+    kind: str                       # extend, remove, replace, bridge, cut, rebuild, restore, none
     path: str
     detail: str
     offset: int | None = None
     size: int | None = None
     count: int | None = None        # messages: tombstones, restored ones
+    lost: list[dict[str, Any]] | None = None        # where tombstones stand: topic, queue_id, begin and end of queue offsets
 
     def as_dict(self) -> dict[str, Any]:
         return {k: v for k, v in asdict(self).items() if v is not None}
@@ -78,7 +80,8 @@ def repair(path: Any, *, dry_run: bool, restore: bool = False, say: Callable[[St
 
     extend: the last commit-log file is too short, it gets its length back. bridge: damaged stretches of the log, in front of
     good records, are copied to .salvage/ and replaced, so that what follows is kept; a message that is lost leaves a tombstone
-    at its queue offset (property DAMAGED). cut: what stands behind the end of the log goes, as in recovery. rebuild: queues,
+    at its queue offset (property DAMAGED). replace: a file of the log that is not there, or has another length, gets its place
+    back, and what is lost of it is bridged. cut: what stands behind the end of the log goes, as in recovery. rebuild: queues,
     index and checkpoint are moved to .salvage/ and built again from the log. restore (only if asked for): messages that an
     earlier recovery cut off and kept in .salvage/ are put again, as new ones, unless the log has them. What nothing can be done
     about is a step of kind "none". say(step) is called before each.
@@ -96,11 +99,15 @@ def repair(path: Any, *, dry_run: bool, restore: bool = False, say: Callable[[St
         if say:
             say(result.steps[-1])
 
-    with _locked(files, root, dry_run):
-        work = _Repair(root, options, io, files, dry_run, step)
+    with _locked(files, root, dry_run), closing(StandIns(files, root, dry_run)) as stands:
+        work = _Repair(root, options, io, files, dry_run, step, stands)
         places = Places(root, chosen)
         look_for_directories(places, False, accepted=chosen.commitlog_loss_accepted)
-        work.extend([path for path, _ in places.log_files()], chosen.segment_size_bytes)
+        log, size = places.log_files(), chosen.segment_size_bytes
+        if places.several and not chosen.commitlog_loss_accepted and (missing := files_missing(places, chosen, [
+                int(os.path.basename(path)) for path, _ in log])) is not None:
+            raise missing
+        stands.make(lost_files(log, size, work.extend(log, size)), size)
         result.findings = work.look()
         work.refuse_half(chosen)
         work.refuse_version()
@@ -148,9 +155,9 @@ def _opener(open_store: Callable[..., Any] | None) -> Callable[..., Any]:
 
 class _Repair:
     def __init__(self, root: str, options: dict[str, Any], io: IoTable, files: ControlFiles, dry_run: bool,
-                 step: Callable[..., None]) -> None:
+                 step: Callable[..., None], stands: StandIns) -> None:
         self.root, self.options, self.io, self.files, self.dry_run, self.step = root, options, io, files, dry_run, step
-        self.salvage = os.path.join(root, SALVAGE)
+        self.stands, self.salvage = stands, os.path.join(root, SALVAGE)
         self.verification: Verification
         self.bridged = self.extended = False
         self.misfits: list[bridging.Misfit] = []
@@ -165,19 +172,15 @@ class _Repair:
             pieces = iter(lambda: file.read(_PIECE), b"")
             return os.fstat(file.fileno()).st_size == size and not any(piece.count(0) < len(piece) for piece in pieces)
 
-    def extend(self, paths: list[str], size: int) -> None:
-        """paths: of the log's files, ascending by name."""
-        for number, path in enumerate(paths):
-            length = os.stat(path).st_size
-            if length == size:
+    def extend(self, log: list[tuple[str, int]], size: int) -> set[str]:
+        """log: path and length of its files, by name. Returns which of them are done with."""
+        done = set()
+        for number, (path, length) in enumerate(log):
+            later = [other for other, _ in log[number + 1:]]
+            if length >= size or not all(self._made_ahead(other, size) for other in later):
                 continue
-            later = paths[number + 1:]
-            if length > size or not all(self._made_ahead(other, size) for other in later):
-                self.step("none", path,
-                          f"the file has {length} bytes, not {size}; repair can only extend a last file that is too short, "
-                          "or a file whose followers are all empty")
-                continue
-            if length == 0:
+            done.add(path)
+            if length == 0 and not later:
                 self.step("remove", path, "the file is empty: the next open removes it")
                 self.extended = True
                 continue
@@ -192,6 +195,7 @@ class _Repair:
                 finally:
                     self.files.close(fd)
                 self._mark_open()
+        return done
 
     def _mark_open(self) -> None:
         """The next open recovers."""
@@ -199,7 +203,7 @@ class _Repair:
             lockfile.set_abort(self.files, self.root, "4.9")
 
     def look(self) -> list[Finding]:
-        with Verification(self.root, self.options, self.io) as v:
+        with Verification(self.root, self.options, self.io, self.stands) as v:
             self.verification = v
             return list(v.run(True, pacer(None), lambda what, done, total: None))
 
@@ -207,8 +211,6 @@ class _Repair:
         """Where files of the log are not there, nothing is built again from the rest of it, unless their loss is accepted."""
         v, size = self.verification, chosen.segment_size_bytes
         starts = [int(os.path.basename(path)) for path, _ in v.places.log_files()]
-        if v.places.several and (missing := files_missing(v.places, chosen, starts)) is not None:
-            raise missing
         known = known_end(v.places, checkpoint.read(self.files, v.places.checkpoint), v.clean, v._queued_end(), 0)
         missing_end(v.places, chosen.inferred({"readonly": False}), max((start + size for start in starts), default=0), known)
 
@@ -224,26 +226,49 @@ class _Repair:
         v = self.verification
         size, first = v.options.segment_size_bytes, v.starts[0] if v.starts else 0
         stretches = []
-        for begin, end in sorted({*v.holes, *((at, at + n) for at, n in v.bad_records)}):
+        for begin, end in sorted({*v.holes, *((at, at + n) for at, n in v.bad_records), *self._lost_ends()}):
             while begin < end:                      # one stretch a file
                 file_end = first + ((begin - first) // size + 1) * size
                 stretches.append(bridging.Stretch(begin, min(end, file_end), min(end, file_end) == file_end))
                 begin = min(end, file_end)
-        if not stretches and not rebuild:
+        if not (stretches or rebuild or self.stands.of):
             return
-        lost, self.misfits = bridging.find_lost(self._read, [(s, s + size) for s in v.starts], stretches)
+        lost, self.misfits = bridging.find_lost(self._read, [(s, s + size) for s in v.starts], stretches, told_by(v))
         for m in self.misfits:
             self.step("none", v._log_path(m.offset), f"{m.topic}/{m.queue_id}: queue offset {m.queue_offset} follows "
                       f"{m.before}: the header of a record is damaged; building the queues again would shift later messages",
                       offset=m.offset)
-        for path, of_file in itertools.groupby(stretches, lambda stretch: v._log_path(stretch.begin)):
-            parts = [part for stretch in of_file if (part := self._bridge(path, stretch, lost[stretch])) is not None]
-            if parts and not self.dry_run:
-                self._replace(path, parts)
+        of_files = {start: list(of_file) for start, of_file in itertools.groupby(
+            stretches, lambda stretch: first + (stretch.begin - first) // size * size)}
+        for start in sorted({*of_files, *(s for s in self.stands.of if s in v.starts)}):
+            found = [self._bridge(v._log_path(start), stretch, lost[stretch]) for stretch in of_files.get(start, ())]
+            parts = [part for part in found if part is not None]
+            whole = start not in self.stands.of or self._stand_in(self.stands.of[start], len(parts) == len(found))
+            if (parts or start in self.stands.of) and whole and not self.dry_run:
+                self._replace(v._log_path(start), parts)
+
+    def _lost_ends(self) -> list[tuple[int, int]]:
+        """What is lost of files behind which no record follows, and queues lead there: no hole, as nothing ends it."""
+        v, size = self.verification, self.verification.options.segment_size_bytes
+        ends = [(max(v.end, start), start + size) for start in self.stands.of if v.end < start + size]
+        return [(a, b) for a, b in ends if any(a <= entry[0] < b for entry in v.astray)]
+
+    def _stand_in(self, lost: StandIn, whole: bool) -> bool:
+        """Says what is done about a lost file, and keeps what is there of it. whole: each stretch of it is bridged."""
+        size = self.verification.options.segment_size_bytes
+        if not whole:
+            return False
+        has = "the file is not there" if lost.length is None else f"the file has {lost.length} bytes, not {size}"
+        more = ("if the file is in another directory, name that in commitlog_path instead" if lost.length is None else
+                f"{SALVAGE} keeps the file")
+        self.step("replace", lost.path, f"{has}: a file of {size} bytes with what is left of it takes its place, so that later "
+                  f"files can be read; {more}", offset=lost.start, size=size)
+        self.bridged = True
+        return True
 
     def _read(self, at: int, n: int) -> bytes:
         v = self.verification
-        path = v._log_path(at)
+        path = v.log_file(at)
         fd = self.files.open(path, os.O_RDONLY)
         try:
             return self.files.read(fd, at - int(os.path.basename(path)), n)
@@ -260,10 +285,14 @@ class _Repair:
             self.step("none", path, f"{size} damaged bytes are too few for the tombstones in their place: "
                       "recovery cuts the log here", offset=stretch.begin, size=size)
             return None
-        self.step("bridge", path, f"{size} damaged bytes move to {SALVAGE}/{stretch.begin:020d}.damaged, {len(lost)} tombstones"
-                  " replace them, and later records stay", offset=stretch.begin, size=size, count=len(lost))
+        whole = int(os.path.basename(path)) in self.stands.of       # then all of the file is kept
+        where = rows_of(lost)
+        self.step("bridge", path, (f"{size} bytes are lost" if whole else f"{size} damaged bytes move to {SALVAGE}/"
+                  f"{stretch.begin:020d}.damaged") + f", {len(lost)} tombstones replace them, and later records stay"
+                  + (f"; lost: {rows_text(where)}" if where else ""), offset=stretch.begin, size=size,
+                  count=sum(message.messages or 1 for message in lost), lost=where or None)
         self.bridged = True
-        kept = "" if self.dry_run else self._keep(f"{stretch.begin:020d}.damaged", self._read(stretch.begin, size))
+        kept = "" if self.dry_run or whole else self._keep(f"{stretch.begin:020d}.damaged", self._read(stretch.begin, size))
         return stretch.begin - int(os.path.basename(path)), data, kept
 
     def _replace(self, path: str, parts: list[tuple[int, bytes, str]]) -> None:
@@ -272,31 +301,36 @@ class _Repair:
         new = os.path.join(self.verification.places.log_tmp(os.path.dirname(path)), "repaired")
         if self.files.mkdir(os.path.dirname(new)):
             self.files.sync_dir(os.path.dirname(os.path.dirname(new)))
-        replacing.copy_with(self.io, path, new, [(position, data) for position, data, _ in parts])
         start = int(os.path.basename(path))
+        stand_in = self.stands.path(start)
+        replacing.copy_with(self.io, stand_in or path, new, [(position, data) for position, data, _ in parts],
+                            sparse=stand_in is not None)
         if start in manifest.listed(self.root):
             self._drop_manifest(manifest.path_of(self.root, start))     # it tells of the damaged bytes
-        self.journal.note("bridge", file=path, parts=[(position, name) for position, _, name in parts])
+        if stand_in is not None:
+            self.journal.note("replace", file=path, copy=keep_file(self.io, self.root, self.stands.of[start]))
+        else:
+            self.journal.note("bridge", file=path, parts=[(position, name) for position, _, name in parts])
         self._mark_open()
         self.files.rename(new, path)
         self.files.sync_dir(os.path.dirname(path))
 
     def _time_before(self, offset: int) -> int:
-        """A store time that fits: of the record in front of the stretch, in its file or in the one before."""
-        v = self.verification
-        start = int(os.path.basename(v._log_path(offset)))
-        found = 0
-        for begin in (start - v.options.segment_size_bytes, start):
-            if begin not in v.starts:
-                continue
-            try:
-                for at, record in bridging.records(self._read, begin, min(offset, begin + v.options.segment_size_bytes)):
+        """A store time that fits: of the record in front of the stretch, in its file or one before; else of the first one."""
+        v, found = self.verification, 0
+        size = v.options.segment_size_bytes
+        for begin in (s for s in reversed(v.starts) if s <= offset):
+            with suppress(CorruptionError):
+                for at, record in bridging.records(self._read, begin, min(offset, begin + size)):
                     if at >= offset:
                         break
                     found = record.store_timestamp
-            except CorruptionError:
-                pass
-        return found
+            if found:
+                return found
+        for begin in v.starts:
+            with suppress(CorruptionError, StopIteration):
+                return next(bridging.records(self._read, begin, begin + size))[1].store_timestamp
+        return 0
 
     def _keep(self, name: str, data: bytes) -> str:
         return os.path.basename(keep(self.files, self.root, name, data))

@@ -10,8 +10,9 @@ __all__ = ["copy_with"]
 CHUNK = 4 << 20
 
 
-def copy_with(io: IoTable, old: str, new: str, parts: Iterable[tuple[int, bytes]]) -> None:
-    """Makes `new` a copy of `old` with other bytes at these positions: reserved, synced, with its times, owner and mode.
+def copy_with(io: IoTable, old: str, new: str, parts: Iterable[tuple[int, bytes]], *, sparse: bool = False) -> None:
+    """Makes `new` a copy of `old` with other bytes at these positions: reserved, or sparse, synced, with its times, owner and
+    mode.
 
     Raises OSError, and then leaves no `new`.
     """
@@ -23,8 +24,11 @@ def copy_with(io: IoTable, old: str, new: str, parts: Iterable[tuple[int, bytes]
         try:
             os.fchmod(to, about.st_mode & 0o7777)
             os.fchown(to, about.st_uid, about.st_gid)
-            io.fallocate(to, 0, about.st_size)
-            at = io.next_data(source, 0)
+            if sparse or about.st_size == 0:
+                files.truncate(to, about.st_size)
+            else:
+                io.fallocate(to, 0, about.st_size)
+            at = io.next_data(source, 0) if about.st_size else 0
             while at < about.st_size:
                 files.write(to, at, files.read(source, at, CHUNK))
                 at = io.next_data(source, at + CHUNK) if at + CHUNK < about.st_size else about.st_size

@@ -22,7 +22,7 @@ from rmq_store.services.integrity.choosing import chosen_options
 __all__ = ["Journal", "undo"]
 
 PREFIX, DONE = "repair-", ".undone"
-STEPS = {"extend", "bridge", "cut", "rebuild", "manifest", "restore"}
+STEPS = {"extend", "replace", "bridge", "cut", "rebuild", "manifest", "restore"}
 _PIECE = 4 << 20
 
 
@@ -122,7 +122,7 @@ class _Undo:
         if not os.path.exists(abort):
             lockfile.set_abort(self.files, self.root, "4.9")
         for step in reversed(self.content["steps"]):
-            getattr(self, f"_{step['step']}")(step)
+            (self._replace_file if step["step"] == "replace" else getattr(self, f"_{step['step']}"))(step)
         if not self.content["abort"]:
             self.files.unlink(abort)
             self.files.sync_dir(self.root)
@@ -205,6 +205,21 @@ class _Undo:
             self.files.sync_dir(self.root)
         with open(self._copy(step["copy"]), "rb", opener=open_regular) as file:
             self.files.write_new(os.path.dirname(path), os.path.basename(path), file.read())
+
+    def _replace_file(self, step: dict[str, Any]) -> None:
+        """A file that was lost, or had another length: what was there comes back, and the file of the repair is kept."""
+        path = self._path(step["file"])
+        self.say("log", path)
+        beside = self._beside(os.path.dirname(path))
+        if os.path.lexists(path) and step["copy"] is None:
+            replacing.copy_with(self.io, path, os.path.join(self.salvage, f"{os.path.basename(path)}{DONE}"), [], sparse=True)
+            self.files.sync_dir(self.salvage)
+            self.files.unlink(path)
+        elif step["copy"] is not None:
+            new = os.path.join(beside, "undoing")
+            replacing.copy_with(self.io, self._copy(step["copy"]), new, [], sparse=True)
+            self.files.rename(new, path)
+        self.files.sync_dir(os.path.dirname(path))
 
     def _extend(self, step: dict[str, Any]) -> None:
         """The file gets its own length again: what the repair added are zeros."""

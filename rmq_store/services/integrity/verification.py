@@ -12,7 +12,7 @@ from rmq_store.base.io._io import IoTable
 from rmq_store.base.io.files import ControlFiles, open_regular
 from rmq_store.codec._layout import CHECKPOINT_SIZE
 from rmq_store.codec.layout import CHECKPOINT, get64
-from rmq_store.config.recorded import LIGHT, recorded_path, unusable
+from rmq_store.config.recorded import LIGHT
 from rmq_store.config.values import index_file_size
 from rmq_store.errors import CorruptionError
 from rmq_store.log.recovery.lockfile import in_use
@@ -22,18 +22,17 @@ from rmq_store.log.recovery.versions import code_text, other_version
 from rmq_store.queues.consumequeue._owner import QueueTableOwner
 from rmq_store.queues.consumequeue.loader import batch_dirs, load_batch_queues, load_queues
 from rmq_store.services.cleaning.removing import removed_queues
-from rmq_store.services.consumer.filters import open_filters
-from rmq_store.services.consumer.room import Consuming
 from rmq_store.services.consumer.tables import batch_topics
-from rmq_store.services.delay.service import delay_offsets
 from rmq_store.services.integrity import manifest
 from rmq_store.services.integrity._check import Checker
 from rmq_store.services.integrity.again import confirmed
 from rmq_store.services.integrity.choosing import chosen_options, told_since
 from rmq_store.services.integrity.compacted import compaction_findings
+from rmq_store.services.integrity.configured import config_findings
 from rmq_store.services.integrity.findings import SEVERITY, Finding, merged
 from rmq_store.services.integrity.rows import files_in, missing_directory, missing_log, row_findings, twice_findings
 from rmq_store.services.integrity.sealing import pacer
+from rmq_store.services.integrity.standing_in import StandIns
 from rmq_store.services.integrity.timing import timer_findings
 
 __all__ = ["Verification", "verify"]
@@ -67,11 +66,11 @@ def verify(path: Any, *, manifests: bool = True, files_only: bool = False, bytes
 
 
 class Verification:
-    """One store opened for verification. Use as a context."""
+    """One store opened for verification. Use as a context. stands: what it looks at in place of lost files of the log."""
 
-    def __init__(self, path: Any, options: dict[str, Any], io: IoTable | None = None) -> None:
+    def __init__(self, path: Any, options: dict[str, Any], io: IoTable | None = None, stands: StandIns | None = None) -> None:
         self.root, self.options = chosen_options(path, options)
-        self.asked = options
+        self.asked, self.stands = options, stands
         self.places = Places(self.root, self.options)
         self.io = io if io is not None else IoTable()
         self.files = ControlFiles(self.io)
@@ -86,6 +85,8 @@ class Verification:
         self.light = has_light(self.places.consumequeue) or all(self.options[name] for name in LIGHT)
         self.holes: list[tuple[int, int]] = []          # unreadable stretches of the log, once it was walked
         self.bad_records: list[tuple[int, int]] = []    # (offset, size) of records with a wrong checksum
+        # Queue entries that lead to no record: log offset, size, topic, queue id, queue offset.
+        self.astray: list[tuple[int, int, str, int, int]] = []
         self.unknown: tuple[int, int] | None = None     # where records of another version begin, and their magic code
         self.checkpoint: bytes | OSError = b""
 
@@ -98,7 +99,7 @@ class Verification:
 
     def again(self) -> "Verification":
         """The same store, with everything opened anew."""
-        anew = Verification(self.root, self.asked, self.io)
+        anew = Verification(self.root, self.asked, self.io, self.stands)
         anew.log_end = self.end
         return anew
 
@@ -111,7 +112,7 @@ class Verification:
         yield from compaction_findings(self.files, self.root, self.options)
         yield from timer_findings(self.files, self.root)
         yield from self.checkpoint_findings()
-        yield from self._config_findings()
+        yield from config_findings(self.files, self.root, self.options)
         if manifests:
             yield from confirmed(self, self._manifests(pace, progress))
 
@@ -157,7 +158,8 @@ class Verification:
         """Lists the log's files and opens them, again where some of them are gone before they are open."""
         while True:
             findings = list(self.log_files())
-            self.checker = Checker(self.io, self.places.commitlogs, self.options.segment_size_bytes,
+            first = [self.stands.directory] if self.stands is not None and self.stands.directory is not None else []
+            self.checker = Checker(self.io, [*first, *self.places.commitlogs], self.options.segment_size_bytes,
                                    list(self.options.delay_levels), self.options.record_crc_required, self.light)
             try:
                 for start in self.starts:
@@ -183,21 +185,23 @@ class Verification:
 
     def _log_files(self) -> Iterator[Finding]:
         size = self.options.segment_size_bytes
-        self.starts = []
+        self.starts, stands = [], self.stands.of if self.stands is not None else {}
         listed: list[tuple[str, list[int]]] = []
         for directory in self.places.commitlogs:
             if self.places.several and not os.path.isdir(directory):
                 yield missing_directory(directory)
                 continue
             listed.append((directory, []))
-            yield from files_in(directory, size, listed[-1][1])
+            odd = files_in(directory, size, listed[-1][1])
+            yield from (f for f in odd if f.kind != "log_file" or int(os.path.basename(f.path)) not in stands)
         yield from twice_findings(listed)
-        found = sorted({start for _, starts in listed for start in starts})
+        found = sorted({*stands, *(start for _, starts in listed for start in starts)})
         for start in found:
             if self.starts and start != self.starts[-1] + size:
                 yield self._finding("log_gap", self.places.commitlog, offset=self.starts[-1] + size,
                                     size=start - self.starts[-1] - size,
-                                    detail="files are missing: verify checks only the files after them")
+                                    detail="files are missing: verify checks only the files after them; if nothing has them, "
+                                    "`rmqstore repair` makes the later files readable again")
                 self.starts = []
             self.starts.append(start)
 
@@ -243,22 +247,6 @@ class Verification:
                     self.index_names.append(int(name))
             except FileNotFoundError:
                 continue            # deleted since it was listed
-
-    def _config_findings(self) -> Iterator[Finding]:
-        """Files under config/ of which neither the file nor its .bak can be read. Each is replaced by rename, so a writer makes
-        no such moment."""
-        if what := unusable(self.root):
-            yield self._finding("config_file", recorded_path(self.root), found=what,
-                                detail=f"{what}: an open for writing refuses it")
-        tables = Consuming(self.files, self.root, self.options.compat, True, lambda: None,
-                           lambda: open_filters(self.files, self.root, self.options), light=self.options.enable_lmq)
-        for read in (lambda: delay_offsets(self.files, self.root), lambda: tables.offsets, lambda: tables.groups,
-                     lambda: tables.topics, lambda: tables.filters):
-            try:
-                read()
-            except CorruptionError as error:
-                yield self._finding("config_file", str(error.path), expected=error.expected, found=error.found,
-                                    detail=f"{error.found}, and its .bak file is unreadable too: {error.cure}")
 
     # ---- walking
 
@@ -373,7 +361,7 @@ class Verification:
             finally:
                 self.files.close(fd)
 
-        path = self._log_path(offset)
+        path = self.log_file(offset)
         start = int(os.path.basename(path))
         return other_version(read, offset, start + self.options.segment_size_bytes)
 
@@ -395,6 +383,11 @@ class Verification:
         start = self.starts[0] + (offset - self.starts[0]) // self.options.segment_size_bytes * self.options.segment_size_bytes
         return self.places.log_path(start)
 
+    def log_file(self, offset: int) -> str:
+        """What is read at this offset of the log: its file, or the stand-in for it."""
+        path = self._log_path(offset)
+        return (self.stands and self.stands.path(int(os.path.basename(path)))) or path
+
     @property
     def end(self) -> int:
         """Behind the last record, as far as it is known."""
@@ -414,6 +407,7 @@ class Verification:
                     continue
                 beyond = not self.clean and offset >= self.end
                 path = self._queue_dir(name or "", queue_id)
+                self.astray.append((offset, size, name or "", queue_id, index))
                 yield self._finding(
                     "not_closed" if beyond else "queue_wrong", path, offset=offset, size=size, topic=name,
                     queue_id=queue_id, queue_offset=index,
