@@ -96,6 +96,8 @@ class AdminTopics:
         store = self._core.store
         entry = store.raw_entry(topic, queue_id, offset) if offset >= 0 else None
         message = store.message_at(entry[0]) if entry is not None else None
+        if message is None and 0 <= offset < store.max_offset(topic, queue_id):     # a compaction log may have it, or the next
+            message = next(iter(store.get(topic, queue_id, offset, 1)), None)
         return 0 if message is None else message.store_timestamp
 
     def _by_queue(self, rows: list[tuple[str, int, Any]], **more: object) -> bytes:

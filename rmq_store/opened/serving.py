@@ -3,7 +3,7 @@ MessageStore."""
 import os
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from rmq_store.access.reader._message import Message
 from rmq_store.access.writer._arguments import joined_keys
@@ -20,7 +20,7 @@ from rmq_store.services.cleaning._clean import queue_ends
 from rmq_store.services.cleaning.cleaner import Cleaned, Cleaner, keep_ms
 from rmq_store.services.cleaning.removing import RemovedQueues, is_system_topic, remove_expired, remove_mirrored, remove_topics
 from rmq_store.services.compaction.files import queues_on_disk
-from rmq_store.services.compaction.service import Compacted, Compactions, CompactionState
+from rmq_store.services.compaction.service import Compacted, Compactions, CompactionState, Older
 from rmq_store.services.compaction.table import KEYS_MAX, Table
 from rmq_store.services.consumer.consumer import Consumer
 from rmq_store.services.consumer.filters import ConsumerFilters
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from rmq_store.access.writer._put import Body, Keys, Properties
 
 __all__ = ["StoreServes"]
+
+Boundary = Literal["lower", "upper", "nearest"]
 
 
 class StoreServes(StoreTimers):
@@ -211,9 +213,53 @@ class StoreServes(StoreTimers):
     def min_offset(self, topic: str, queue_id: int) -> int:
         """First queue offset that can be read: int; -1 if there is no such queue. Of a compaction topic it may be that of a
         message in the compaction log. RocketMQ: getMinOffsetInQueue."""
+        older = self._older_entries(topic, queue_id)
+        return super().min_offset(topic, queue_id) if older is None else older.offset(0)
+
+    def total(self, topic: str, queue_id: int) -> int:
+        """Number of readable messages of a queue: int. RocketMQ: getMessageTotalInQueue."""
+        older = self._older_entries(topic, queue_id)
+        return super().total(topic, queue_id) + (0 if older is None else older.count)
+
+    def offset_by_time(self, topic: str, queue_id: int, timestamp: int, *, boundary: Boundary | None = None) -> int:
+        """Returns the queue offset for a store time (ms since 1970): int; 0 if there is no such queue. Of a compaction topic it
+        may be that of a message in the compaction log.
+
+        boundary: "lower" = the first message stored at this time or later, "upper" = the last message stored at this time or
+        earlier, "nearest" = the rule of 4.9, which also uses modification times of files. Default: "nearest" with compat 4.9,
+        else "lower". Raises ArgumentIllegal, OSError. RocketMQ: getOffsetInQueueByTime.
+        """
+        found = super().offset_by_time(topic, queue_id, timestamp, boundary=boundary)
+        return self._older_by_time(topic, queue_id, timestamp, found, boundary == "upper")
+
+    def _lower_bound(self, topic: str, queue_id: int, timestamp: int) -> int:
+        return self._older_by_time(topic, queue_id, timestamp, super()._lower_bound(topic, queue_id, timestamp), False)
+
+    def _older_by_time(self, topic: str, queue_id: int, timestamp: int, found: int, upper: bool) -> int:
+        """found: what the log of the store has."""
+        older = self._older_entries(topic, queue_id)
+        if older is None:
+            return found
+        before = older.by_time(timestamp, upper)
+        if before is None and upper and not 0 <= super().earliest_time(topic, queue_id) <= timestamp:
+            before = older.offset(older.count - 1)
+        return max(found, older.low) if before is None else before
+
+    def earliest_time(self, topic: str | None = None, queue_id: int | None = None) -> int:
+        """Store time (ms since 1970) of the oldest message of a queue, or without arguments of the log: int; -1 if none.
+
+        Of a compaction topic that message may be in the compaction log. RocketMQ: getEarliestMessageTime.
+        """
+        older = None if topic is None or queue_id is None else self._older_entries(topic, queue_id)
+        return super().earliest_time(topic, queue_id) if older is None else older.time(0)
+
+    def _older_entries(self, topic: str, queue_id: int) -> Older | None:
+        """What the log of the store has no more of a queue, and its compaction log has."""
         low = super().min_offset(topic, queue_id)
-        first = self._compactions.first(topic, queue_id) if low > 0 and topic in self._compacted_topics() else -1
-        return min(low, first) if first >= 0 else low
+        return self._compactions.older(topic, queue_id, low) if low > 0 and topic in self._compacted_topics() else None
+
+    def _compacted(self, topic: str, queue_id: int) -> bool:
+        return self._compactions.compacted(topic, queue_id)
 
     def compact(self, topic: str | None = None, *, dry_run: bool = False) -> list[Compacted]:
         """Compacts the queues of a compaction topic, or of all, now: of all messages but those in the newest file of a queue's

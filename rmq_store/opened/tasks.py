@@ -103,8 +103,9 @@ def _look(store: StoreServes, stop: threading.Event) -> None:
 
 
 def known_offsets(store: StoreServes) -> dict[tuple[str, str], dict[int, int]]:
-    """For the cleaner: who has consumed how far."""
-    return store.offsets.table()
+    """For the cleaner: who has consumed how far, and loses messages. Those of compaction topics outlive the log."""
+    compacted = store._compacted_topics()
+    return {key: queues for key, queues in store.offsets.table().items() if key[0] not in compacted}
 
 
 def policy_taker(store: StoreServes) -> Callable[[frozenset[str]], None]:

@@ -99,20 +99,16 @@ class StoreWalks(StoreReports):
     def _scan_queue(self, topic: str, queue_id: int, begin_time: int | None, end_time: int | None,
                     begin: int | None) -> Iterator[Message]:
         at = self.min_offset(topic, queue_id) if begin is None else begin
-        bounds = self._bounds(topic, queue_id)
-        low = 0 if bounds is None else bounds[0]        # below that there may be a compaction log, in which nobody searches
-        jumps = begin_time is not None
+        if begin_time is not None:
+            at = max(at, self._lower_bound(topic, queue_id, begin_time))
         while True:
-            if jumps and at >= low:
-                at, jumps = max(at, self._lower_bound(topic, queue_id, begin_time or 0)), False
             result = self.get(topic, queue_id, at, 32)
             if not result.messages and result.next_offset <= at:
                 return
             for message in result:
                 if end_time is not None and message.store_timestamp > end_time:
                     return
-                if begin_time is None or message.queue_offset >= low or message.store_timestamp >= begin_time:
-                    yield message
+                yield message
             at = result.next_offset
 
     def _scan_older(self, topic: str, begin_time: int | None, end_time: int | None) -> Iterator[Message]:

@@ -296,7 +296,8 @@ cdef class StoreQuery(StoreGet):
         if topic is None:
             message = self._message_at(self.min_log_offset)
             return -1 if message is None else message.store_timestamp
-        entry = self.raw_entry(topic, queue_id, max(self.min_offset(topic, queue_id), 0))
+        bounds = self._bounds(topic, queue_id)      # of the log alone
+        entry = None if bounds is None else self.raw_entry(topic, queue_id, bounds[0])
         message = None if entry is None else self._message_at(entry[0])
         return -1 if message is None else message.store_timestamp
 

@@ -15,6 +15,8 @@ class Segments:
     def bounds(self) -> tuple[int, int]: ...                        # first and last queue offset; -1, -1: no entry
     def last_of(self, i: int) -> int: ...                           # last queue offset of a pair; -1
     def place(self, offset: int) -> tuple[int, int] | None: ...     # pair and index of the first entry at or beyond it
+    def rank(self, offset: int) -> int: ...                         # how many entries are before it
+    def entry(self, rank: int) -> tuple[int, int]: ...              # queue offset and store time. Raises IndexError
     def total(self) -> int: ...
     # Messages of queue offsets [offset, limit), up to so many of so many bytes, but one if there is one; the queue offset to
     # continue at, `limit` where there are no more; and how many entries led to no record.

@@ -196,6 +196,23 @@ cdef class Segments:
         cdef int64_t pair = 0, index = 0
         return None if self.find(offset, &pair, &index) < 0 else (pair, index)
 
+    def rank(self, offset):
+        cdef int64_t i, pair = self.pair_count, index = 0
+        self.find(offset, &pair, &index)
+        for i in range(pair):
+            index += rmq_load(&self.pairs[i].count)
+        return index
+
+    def entry(self, rank):
+        cdef int64_t i, at = rank, count
+        for i in range(self.pair_count):
+            count = rmq_load(&self.pairs[i].count)
+            if at < count:
+                return (self.offset_at(i, at),
+                        rmq_get64(self.pairs[i].entries.map + at * ENTRY_SIZE + ENTRY_AT_STORE_TIME))
+            at -= count
+        raise IndexError(rank)
+
     def total(self):
         cdef int64_t i, total = 0
         for i in range(self.pair_count):

@@ -9,6 +9,7 @@ import os
 import threading
 import time
 import weakref
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from rmq_store.access.reader._message import Message
     from rmq_store.access.waiting._wait import StoreWait
 
-__all__ = ["Compacted", "CompactionState", "Compactions"]
+__all__ = ["Compacted", "CompactionState", "Compactions", "Older"]
 
 FEED_S = 1.0
 PAUSE_MAX_S = 0.5
@@ -60,6 +61,31 @@ class CompactionState(NamedTuple):
     compacted_to: int
     behind: int
     damage: str
+
+
+class Older:
+    """The first `count` entries of a compaction log, those below `low`."""
+
+    def __init__(self, segments: Segments, low: int, count: int) -> None:
+        self._segments, self.low, self.count = segments, low, count
+
+    def offset(self, index: int) -> int:
+        return self._segments.entry(index)[0]
+
+    def time(self, index: int) -> int:
+        """Store time, ms since 1970."""
+        return self._segments.entry(index)[1]
+
+    def between(self, begin: int, end: int) -> int:
+        """How many messages have a queue offset in [begin, end)."""
+        return max(self._segments.rank(min(end, self.low)) - self._segments.rank(begin), 0)
+
+    def by_time(self, timestamp: int, upper: bool) -> int | None:
+        """As offset_by_time. None: what the log of the store says holds, as it has all messages of that time or later."""
+        index = (bisect_right if upper else bisect_left)(range(self.count), timestamp, key=self.time)
+        if index == self.count:
+            return None
+        return self.offset(max(index - upper, 0))
 
 
 class Compactions:
@@ -131,10 +157,16 @@ class Compactions:
         messages, beyond, unreadable = segments.read(store, topic, queue_id, offset, limit, count_max, bytes_max)
         return messages, beyond, first, unreadable
 
-    def first(self, topic: str, queue_id: int) -> int:
-        """The first queue offset of a compaction log; -1: there is none. Raises CorruptionError, OSError."""
+    def older(self, topic: str, queue_id: int, low: int) -> "Older | None":
+        """What the compaction log of a queue has below `low`, the first offset that the log of the store has. None: nothing.
+        Raises CorruptionError, OSError."""
         segments = self._segments(topic, queue_id)
-        return -1 if segments is None else segments.bounds()[0]
+        count = 0 if segments is None else segments.rank(low)
+        return None if segments is None or count == 0 else Older(segments, low, count)
+
+    def compacted(self, topic: str, queue_id: int) -> bool:
+        """Whether a compaction has gone over the queue. Raises OSError."""
+        return self._positions_now().get(topic, queue_id) >= 0
 
     def search(self, store: "StoreWait", topic: str, key: str, begin_time: int, end_time: int,
                count_max: int) -> "list[Message]":
