@@ -18,7 +18,8 @@ typedef struct replica {
     int64_t frame_size;         /* of the frame at `next` that is partly on its way; -1: none is */
     int64_t frame_sent;         /* bytes of it, its head included */
     int64_t acked;              /* where it begins, then what it acknowledges; -1: it said nothing yet */
-    int64_t sure;               /* what it has acknowledged after its first word; -1: nothing */
+    int64_t began;              /* the first byte that it is sent */
+    int64_t sure;               /* what it has acknowledged of what it was sent; -1: nothing */
     int vouched;                /* it has spoken since the last connection came from its host */
     int64_t heard, wrote;       /* monotonic ns: it said something, it was sent something */
     int64_t came_ns;

@@ -24,6 +24,7 @@ static void begin(replica *r, int64_t at, int64_t end) {
     } else {
         rmq_mutex_lock(&ha->lock);
         r->next = at > 0 ? at : ha->log.last_file(ha->log.ctx);
+        r->began = r->next;
         r->acked = at;
         r->vouched = 1;
         r->wrote = ha->now - ha->limits.heartbeat_ns;       /* that there is nothing for it is told at once */
@@ -33,7 +34,8 @@ static void begin(replica *r, int64_t at, int64_t end) {
 }
 
 /* What a slave reports after its first word was given to it before: nobody acknowledges what was not sent. Of a frame that is
- * partly on its way a slave may have stored the first records. */
+ * partly on its way a slave may have stored the first records. Who repeats where it began acknowledges nothing either: its log
+ * may be another up to there. A slave of this library begins before its end, and so compares. */
 static void acknowledge(replica *r, int64_t at) {
     int64_t sent = r->next + (r->frame_size >= 0 && r->frame_sent > HEAD ? r->frame_sent - HEAD : 0);
     if (at < 0 || (at > sent && at > r->acked)) {
@@ -43,7 +45,7 @@ static void acknowledge(replica *r, int64_t at) {
         if (at > r->acked) r->acked = at;
         r->vouched = 1;
         rmq_mutex_unlock(&r->ha->lock);
-        if (at > r->sure) r->sure = at;
+        if (at > r->began && at > r->sure) r->sure = at;
     }
 }
 

@@ -71,6 +71,27 @@ def test_the_first_word_of_a_slave_acknowledges_nothing(tmp_path: Path) -> None:
         assert future.result().status == PutStatus.FLUSH_SLAVE_TIMEOUT
 
 
+def test_a_slave_that_repeats_where_it_began_acknowledges_nothing(tmp_path: Path) -> None:
+    """A slave that compares nothing says so as a heartbeat, also with the log of another master: what it was not sent on this
+    connection counts only behind something that it was sent."""
+    with master(tmp_path / "m", role="sync_master", slave_timeout_ms=500) as m, connected(m) as slow, connected(m) as other:
+        slow.report(0)
+        joined(m)
+        future = m.put_async("T", b"x")
+        until(lambda: m.max_log_offset > 0)
+        end = m.max_log_offset
+        for _ in range(3):
+            other.report(end)
+        until(lambda: acknowledged(m, end))
+        assert future.result().status == PutStatus.FLUSH_SLAVE_TIMEOUT
+        future = m.put_async("T", b"y")
+        at, data = other.read_frame()
+        while not data:
+            at, data = other.read_frame()
+        other.report(at + len(data))
+        assert future.result().status == PutStatus.PUT_OK
+
+
 def test_a_slave_that_went_makes_no_other_usable(tmp_path: Path) -> None:
     with master(tmp_path / "m", **SYNC, ha_slave_fallbehind_max_bytes=10_000) as m:
         for _ in range(30):
