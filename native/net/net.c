@@ -187,6 +187,7 @@ static void sweep(rmq_net *net) {
 
 /* Asleep for good where nobody is connected; stalled connections are asked again a thousand times a second. */
 static int patience_ms(const rmq_net *net) {
+    if (net->more) return 0;
     if (net->stalled > 0) return 1;
     if (net->counts.connections == 0 && net->accept_at == 0) return -1;
     return net->sweep_at > net->now ? (int)((net->sweep_at - net->now) / 1000000) + 1 : 0;
@@ -203,6 +204,7 @@ static void *run(void *arg) {
         for (int i = 0; i < n; i++) serve_event(net, &events[i]);
         if (net->stalled > 0) retry_stalled(net);
         if (net->now >= net->sweep_at) sweep(net);
+        if (net->service.more) net->more = net->service.more(net->service.ctx);
         end_round(net);
     }
     if (net->service.ending) net->service.ending(net->service.ctx);

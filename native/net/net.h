@@ -31,6 +31,8 @@ struct rmq_connection {
     char more, gathers;         /* the next request is here already; the kernel keeps what was sent until more comes */
     char begun;                 /* it is known whether it begins as TLS does */
     char adopted;               /* `local` is not that of the socket */
+    char asked;                 /* the service answered the next request RMQ_LATER */
+    char passes, stays;         /* and RMQ_PASS, but there was no room for it; it stays if the connection ends */
     rmq_address peer, local;
 };
 
@@ -59,7 +61,7 @@ struct rmq_net {
     rmq_service service;
     rmq_net_counts counts;
     int listeners[RMQ_NET_LISTENERS], listening, epoll, wake;
-    int stop, started, stopped, tls;
+    int stop, started, stopped, tls, more;
     int64_t now, sweep_at, accept_at;       /* accept_at: until then none is taken; 0: they are */
     int64_t refused_at;         /* when it was last said that a connection was refused; 0: never */
     int64_t retry_from;         /* the slot that has the next turn among those that wait for room */

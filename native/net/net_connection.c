@@ -14,6 +14,7 @@ void **rmq_connection_own(rmq_connection *c) { return c->own; }
 int rmq_connection_listener(const rmq_connection *c) { return c->listener; }
 int64_t rmq_connection_waited(const rmq_connection *c) { return c->stalled_since ? c->net->now - c->stalled_since : 0; }
 static size_t unsent(const rmq_connection *c) { return c->out_size - c->out_from; }
+int rmq_connection_asked(const rmq_connection *c) { return c->asked; }
 int rmq_connection_slow(const rmq_connection *c) { return unsent(c) > (size_t)c->net->limits.unread; }
 
 void connection_mark(rmq_connection *c) {
@@ -240,13 +241,24 @@ static int changes(int32_t code) {
     return code == 10 || code == 310 || code == 320 || code == 15 || code == 36 || code == 37 || code == 324 || code == 325;
 }
 
+/* What a request costs the service, a signature over all of it perhaps, it costs once: one that is to be passed on and finds no
+ * room asks for room alone. Its peer is not read until then, and so is not silent either. */
 static rmq_done serve(rmq_connection *c, const unsigned char *at, int32_t size) {
     rmq_net *net = c->net;
     rmq_done done = RMQ_PASS;
-    if (rmq_frame_decode(at, size, &net->frame) < 0) return RMQ_BAD;
-    if (net->service.request && !(net->frame.flag & RMQ_RESPONSE))
-        done = net->service.request(net->service.ctx, c, &net->frame);
-    return done == RMQ_PASS ? queue_pass(c, at, size, changes(net->frame.code)) : done;
+    if (c->passes) {
+        if (net->service.taken) net->service.taken(net->service.ctx, c);
+    } else {
+        if (rmq_frame_decode(at, size, &net->frame) < 0) return RMQ_BAD;
+        if (net->service.request && !(net->frame.flag & RMQ_RESPONSE))
+            done = net->service.request(net->service.ctx, c, &net->frame);
+        c->asked = done == RMQ_LATER;
+        if (done != RMQ_PASS) return done;
+        c->stays = (char)changes(net->frame.code);
+    }
+    done = queue_pass(c, at, size, c->stays);
+    c->passes = done == RMQ_LATER;
+    return done;
 }
 
 /* Serves the whole frames of [at, at + n). How many bytes they were, up to where the connection stalls or dies. */

@@ -35,7 +35,9 @@ typedef struct rmq_service {
     void (*woken)(void *ctx, int which);    /* fds[which], an eventfd, was signalled, and is read already */
     void (*tick)(void *ctx);                /* once a second, while there are connections */
     void (*closed)(void *ctx, rmq_connection *c);
-    /* The peer has taken answers while nothing of it was read, as too many of them were unread: what it said waits. */
+    int (*more)(void *ctx);                 /* at the end of a round: whether the next one is to begin at once */
+    /* The peer has taken answers while nothing of it was read, as too many of them were unread, or its request has been looked
+     * at and waits for room: what it said behind that waits. */
     void (*taken)(void *ctx, rmq_connection *c);
     void (*ending)(void *ctx);              /* no request comes any more; what is answered now is still sent */
     int fds[RMQ_NET_FDS];                   /* the owner's; -1: none */
@@ -129,6 +131,7 @@ int rmq_connection_settled(const rmq_connection *c);
 int rmq_connection_listener(const rmq_connection *c);
 /* ns since the request at hand was answered RMQ_LATER, or one before it; 0: it was not */
 int64_t rmq_connection_waited(const rmq_connection *c);
+int rmq_connection_asked(const rmq_connection *c);      /* the request at hand was answered RMQ_LATER when it came */
 int rmq_connection_slow(const rmq_connection *c);       /* more of its answers is unread than it may be */
 /* Room for `n` bytes behind what is to be sent; NULL: no memory, and the connection is closed. */
 unsigned char *rmq_connection_room(rmq_connection *c, size_t n);

@@ -40,6 +40,7 @@ cdef struct Access:
     Grant *grants
     Trusted *trusted            # by the slots of connections
     int64_t connections
+    int64_t checked             # rmq_count: signatures
 
 cdef Access *access_new(int64_t connections) except NULL
 cdef void access_free(Access *a) noexcept nogil

@@ -8,7 +8,7 @@ from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcmp, memcpy
 
-from rmq_store.base.io._sync cimport rmq_load, rmq_mutex_lock, rmq_mutex_try, rmq_mutex_unlock
+from rmq_store.base.io._sync cimport rmq_count, rmq_load, rmq_mutex_lock, rmq_mutex_try, rmq_mutex_unlock
 from rmq_store.network._net cimport (RMQ_SHA1_BASE64, RMQ_SHA1_SIZE, rmq_bytes_same, rmq_connection, rmq_connection_id,
                                      rmq_field, rmq_frame, rmq_hmac_begin, rmq_hmac_end, rmq_hmac_key_make, rmq_net,
                                      rmq_net_ask, rmq_net_now, rmq_sha1, rmq_sha1_add, rmq_sha1_base64, rmq_sha1_fast, rmq_text,
@@ -283,6 +283,7 @@ cdef bint access_allows(Access *a, rmq_net *net, rmq_connection *c, const rmq_fr
         return False
     if _trusted(a, rmq_connection_id(c)):
         return True
+    rmq_count(&a.checked, 1)
     if not _signed(a.accounts, f, &key, &topic, &group):
         return False
     if f.code == 14:            # needs no permission

@@ -92,6 +92,7 @@ cdef extern from "rmq_net.h" nogil:
         void (*woken)(void *ctx, int which) noexcept nogil
         void (*tick)(void *ctx) noexcept nogil
         void (*closed)(void *ctx, rmq_connection *c) noexcept nogil
+        int (*more)(void *ctx) noexcept nogil
         void (*taken)(void *ctx, rmq_connection *c) noexcept nogil
         void (*ending)(void *ctx) noexcept nogil
         int fds[2]
@@ -144,6 +145,7 @@ cdef extern from "rmq_net.h" nogil:
     bint rmq_connection_settled(const rmq_connection *c)
     int rmq_connection_listener(const rmq_connection *c)
     int64_t rmq_connection_waited(const rmq_connection *c)
+    bint rmq_connection_asked(const rmq_connection *c)
     bint rmq_connection_slow(const rmq_connection *c)
     unsigned char *rmq_connection_room(rmq_connection *c, size_t n)
     void rmq_connection_filled(rmq_connection *c, size_t n)
