@@ -20,23 +20,18 @@ from rmq_store.base.io._sync cimport rmq_load, rmq_publish
 from rmq_store.network._access cimport access_grant, access_tell, access_trust
 from rmq_store.network._consumers cimport consumers_forget, consumers_heard, consumers_remember
 from rmq_store.network._net cimport (
-    RMQ_ASKED, RMQ_CLOSED, RMQ_FRAME, RMQ_OPENED, RMQ_REFUSED, RMQ_TLS, RMQ_TLS_ONLY, RMQ_TLS_TOO, rmq_address, rmq_given,
+    RMQ_ASKED, RMQ_CLOSED, RMQ_FRAME, RMQ_OPENED, RMQ_REFUSED, RMQ_TLS, RMQ_TLS_ONLY, RMQ_TLS_TOO, rmq_given,
     rmq_item, rmq_lane, rmq_lane_gone, rmq_net, rmq_net_adopt, rmq_net_child, rmq_net_drop, rmq_net_free, rmq_net_limits,
     rmq_net_listen, rmq_net_new, rmq_net_send, rmq_net_served, rmq_net_start, rmq_net_stop, rmq_net_stopped, rmq_net_take,
     rmq_net_tls, rmq_net_use, rmq_opened, rmq_service)
 from rmq_store.network._service cimport (
-    service_begin, service_free, service_net_counts, service_new, service_requests, service_serve, service_stop)
+    address_of, service_begin, service_free, service_net_counts, service_new, service_requests, service_serve, service_stop,
+    service_work)
 from rmq_store.network._state cimport Service
 from rmq_store.network._tables cimport SHARDS, shard_new, shard_of, shards_of, tables_tell, tables_told
 
 from rmq_store.base.machine.limits import refused_text
 from rmq_store.remoting.frame import ONEWAY as _ONEWAY, RESPONSE as _RESPONSE, BadFrame, decode, encode
-
-cdef extern from "<sys/socket.h>" nogil:
-    enum: AF_INET, AF_INET6
-
-cdef extern from "<arpa/inet.h>" nogil:
-    unsigned short ntohs(unsigned short n)
 
 CONNECTIONS_MAX = 10_000
 BUFFERED_MAX = 64 << 20     # bytes of unfinished frames, of all connections, before the one that began first is closed
@@ -56,21 +51,16 @@ cdef extern from "<time.h>" nogil:
         int64_t tv_sec, tv_nsec
     int clock_gettime(int clock, timespec *out)
 
+cdef inline int64_t _now_ns() noexcept nogil:
+    cdef timespec now
+    clock_gettime(CLOCK_MONOTONIC, &now)
+    return now.tv_sec * 1_000_000_000 + now.tv_nsec
+
+
 cdef object _LATER = object()   # the answer of a request that is not done
 cdef int64_t SLICE_NS = 100_000_000
 _fronts = weakref.WeakSet()
 _log = logging.getLogger("rmq_store.network")
-
-
-cdef str _address(const rmq_address *a):
-    # host:port, or [host]:port
-    if a.any.sa_family == AF_INET6:
-        host = socket.inet_ntop(socket.AF_INET6, PyBytes_FromStringAndSize(<const char *> &a.v6.sin6_addr, 16))
-        return f"[{host}]:{ntohs(a.v6.sin6_port)}"
-    if a.any.sa_family == AF_INET:
-        host = socket.inet_ntop(socket.AF_INET, PyBytes_FromStringAndSize(<const char *> &a.v4.sin_addr, 4))
-        return f"{host}:{ntohs(a.v4.sin_port)}"
-    return ""
 
 
 @cython.final
@@ -315,19 +305,24 @@ cdef class Front:
         cdef rmq_item *item
         cdef bint sliced = threading.current_thread() is threading.main_thread()
         cdef bint last
-        cdef int64_t timeout_ns
+        cdef int64_t timeout_ns, begun, owed = 0    # owed: ns that a step took, for which requests that wait are served
         self.start()
         while self.net != NULL:
             last = rmq_net_stopped(self.net)        # before the look: what comes until then is taken
             timeout_ns = 0 if self._turns else SLICE_NS if sliced else -1
             with nogil:
                 item = rmq_net_take(self.net, timeout_ns)
+            if item == NULL and last and not self._turns:
+                return
+            begun = _now_ns() if self._turns else 0
             if item != NULL:
                 self._serve_item(item)
-            elif last and not self._turns:
-                return
-            if self._turns:
+            if self._turns and (item == NULL or begun == 0 or _now_ns() - begun >= owed):
+                begun = _now_ns()
                 self._serve_turn()
+                owed = _now_ns() - begun
+            elif self._turns:
+                owed -= _now_ns() - begun
             if sliced:
                 PyErr_CheckSignals()
 
@@ -386,7 +381,7 @@ cdef class Front:
             if kind == RMQ_OPENED:
                 opened = <const rmq_opened *> item.data
                 c = FrontConnection.__new__(FrontConnection)
-                c.front, c.id, c.peer, c.local = self, number, _address(&opened.peer), _address(&opened.local)
+                c.front, c.id, c.peer, c.local = self, number, address_of(&opened.peer), address_of(&opened.local)
                 c.on_request = self._on_request[opened.listener]
                 self._connections[number] = c
                 return None
@@ -447,11 +442,9 @@ cdef class Front:
 
     cdef object _busy(self, frame, int64_t came_ns):
         # The answer to a send that has waited here longer than its client should be kept; None for all others.
-        cdef timespec now
         if self.service == NULL or frame.code not in SENDS:
             return None
-        clock_gettime(CLOCK_MONOTONIC, &now)
-        came_ns = now.tv_sec * 1_000_000_000 + now.tv_nsec - came_ns
+        came_ns = _now_ns() - came_ns
         if came_ns < self.service.patience_ns:
             return None
         answer = frame.answer(BUSY, "[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, period in queue: "
@@ -474,7 +467,8 @@ cdef class Front:
 
     def counts(self):
         """What the network thread has done: dict of str to int."""
-        return {} if self.net == NULL else service_net_counts(self.net)
+        work = service_work(self.service) if self.service != NULL else {}
+        return {} if self.net == NULL else service_net_counts(self.net) | work
 
     def requests(self):
         """Requests that were answered without Python, by code: dict of int to int."""

@@ -3,9 +3,7 @@
 Records go from the mapped log to the socket without a copy in between, under the readers' hold on their file, which ends with
 the call: what a socket does not take at once is copied. So no peer, however slow, keeps a file from being cleaned.
 """
-from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint32_t, uint64_t
-from libc.stdlib cimport calloc, free
-from libc.string cimport memcpy
+from libc.stdint cimport int32_t, int64_t, uint32_t
 
 from rmq_store.access.reader._get cimport get_count_disk, get_found
 from rmq_store.access.reader._request cimport (FOUND, MESSAGE_WAS_REMOVING, NO_MATCHED_MESSAGE, NO_MESSAGE_IN_QUEUE,
@@ -15,17 +13,16 @@ from rmq_store.base.segment._file cimport log_file_release
 from rmq_store.codec._layout cimport UNIT_SIZE
 from rmq_store.codec._text cimport java_hash
 from rmq_store.codec._unit cimport unit_physical
-from rmq_store.log.dispatch._dispatch cimport dispatch_sleeper
 from rmq_store.network._consumers cimport consumers_know, consumers_note
+from rmq_store.network._held cimport held_add, held_drop, held_expired, held_later, held_left, held_look, held_woken
 from rmq_store.network._net cimport (RMQ_ANSWER_ROOM, RMQ_DONE, RMQ_ONEWAY, RMQ_PASS, iovec, rmq_answer, rmq_answer_begin,
                                      rmq_answer_end, rmq_answer_integer, rmq_answer_text, rmq_connection, rmq_connection_id,
                                      rmq_connection_own, rmq_connection_parts, rmq_connection_pass,
                                      rmq_connection_slow, rmq_done, rmq_frame, rmq_net_find, rmq_net_now, rmq_pull,
                                      rmq_pull_decode, rmq_text, rmq_text_is)
-from rmq_store.network._state cimport (CODES_MAX, FOUND_MAX, HELD_BUCKETS, HELD_MAX, NOTED, Held, HeldQueue, Pull, Service)
+from rmq_store.network._state cimport CODES_MAX, FOUND_MAX, NOTED, Held, Pull, Service
 from rmq_store.network._tables cimport (PERM_READ, SubscriptionRow, TopicRow, tables_queue, tables_subscription, tables_topic,
                                         text_hash)
-from rmq_store.queues.consumequeue._arrivals cimport hub_take, hub_unwatch, hub_watch
 from rmq_store.queues.consumequeue._queue cimport Queue, queue_read, queues_find
 
 cdef enum:
@@ -38,7 +35,6 @@ cdef enum:
     PULL_RETRY_IMMEDIATELY = 20
     PULL_OFFSET_MOVED = 21
     NOT_READABLE = 1            # status.RunningFlags
-    QUEUES_AT_ONCE = 256
     LOOKS_MAX = 4               # of a held pull, each as long as one of a get, for which other peers wait
     BODY_MAX = (1 << 24) - (1 << 20)
     NOTE_ROOM = 2048
@@ -294,99 +290,15 @@ cdef int32_t _try(Service *s, rmq_connection *c, Pull *p, bint may_hold, bint fi
 
 # ---- those that are held
 
-cdef HeldQueue *_held_queue(Service *s, Queue *q) noexcept nogil:
-    cdef HeldQueue **bucket = &s.held_queues[(<uint64_t> q >> 6) % HELD_BUCKETS]
-    cdef HeldQueue *at = bucket[0]
-    while at != NULL and at.queue != q:
-        at = at.next
-    if at != NULL:
-        return at
-    at = <HeldQueue *> calloc(1, sizeof(HeldQueue))
-    if at == NULL:
-        return NULL
-    if hub_watch(s.hub, q) < 0:
-        free(at)
-        return NULL
-    at.queue, at.next = q, bucket[0]
-    bucket[0] = at
-    return at
-
-
-cdef void _leave_queue(Service *s, HeldQueue *at) noexcept nogil:
-    cdef HeldQueue **place = &s.held_queues[(<uint64_t> at.queue >> 6) % HELD_BUCKETS]
-    if at.first != NULL:
-        return
-    while place[0] != at:
-        place = &place[0].next
-    place[0] = at.next
-    hub_unwatch(s.hub, at.queue)
-    free(at)
-
-
 cdef bint _hold(Service *s, rmq_connection *c, const Pull *p) noexcept nogil:
     # False: it cannot be held, and is answered at once.
-    cdef Held *h
-    cdef HeldQueue *at
-    cdef char *group
-    cdef Held **mine = <Held **> rmq_connection_own(c)
-    cdef int64_t *held_here = <int64_t *> &mine[1]
-    if s.held_count >= HELD_MAX or held_here[0] >= s.held_of_one or p.suspend_ns <= 0:
-        return False
-    at = _held_queue(s, p.queue)
-    if at == NULL:
-        return False
-    h = <Held *> calloc(1, sizeof(Held) + p.group.size)
+    cdef Held *h = held_add(s, c, p)
     if h == NULL:
-        _leave_queue(s, at)
         return False
-    group = <char *> h + sizeof(Held)
-    memcpy(group, p.group.at, p.group.size)
-    h.pull, h.at, h.expires = p[0], at, rmq_net_now(s.net) + p.suspend_ns
-    h.pull.group.at = group
-    h.next_of_queue, h.next, h.next_of_connection = at.first, s.held, mine[0]
-    if h.next_of_queue != NULL:
-        h.next_of_queue.before_of_queue = h
-    if h.next != NULL:
-        h.next.before = h
-    if h.next_of_connection != NULL:
-        h.next_of_connection.before_of_connection = h
-    at.first = s.held = mine[0] = h
-    s.next_expiry = min(s.next_expiry, h.expires) if s.held_count > 0 else h.expires
-    if s.held_count == 0:
-        dispatch_sleeper(s.dispatcher, 1)
-    rmq_count(&s.held_count, 1)
-    held_here[0] += 1
     # What came between the look and the watch was not told to anybody: it is looked at again.
     if rmq_load(&p.queue.max_offset) > p.offset and _try(s, c, &h.pull, True, False) == 0:
-        _drop(s, c, h)
+        held_drop(s, c, h)
     return True
-
-
-cdef void _drop(Service *s, rmq_connection *c, Held *h) noexcept nogil:
-    if h.next != NULL:
-        h.next.before = h.before
-    if h.before != NULL:
-        h.before.next = h.next
-    else:
-        s.held = h.next
-    if h.next_of_queue != NULL:
-        h.next_of_queue.before_of_queue = h.before_of_queue
-    if h.before_of_queue != NULL:
-        h.before_of_queue.next_of_queue = h.next_of_queue
-    else:
-        h.at.first = h.next_of_queue
-    if h.next_of_connection != NULL:
-        h.next_of_connection.before_of_connection = h.before_of_connection
-    if h.before_of_connection != NULL:
-        h.before_of_connection.next_of_connection = h.next_of_connection
-    else:
-        rmq_connection_own(c)[0] = h.next_of_connection
-    _leave_queue(s, h.at)
-    free(h)
-    (<int64_t *> &rmq_connection_own(c)[1])[0] -= 1
-    rmq_count(&s.held_count, -1)
-    if s.held_count == 0:
-        dispatch_sleeper(s.dispatcher, -1)
 
 
 cdef bint _still_allowed(Service *s, Pull *p) noexcept nogil:
@@ -413,63 +325,40 @@ cdef void _ask_again(Service *s, rmq_connection *c, const Pull *p) noexcept nogi
     _answer(s, c, p, &r, PULL_RETRY_IMMEDIATELY)
 
 
-cdef void _again(Service *s, Held *h, bint may_hold) noexcept nogil:
+cdef void _again(Service *s, Held *h, bint over) noexcept nogil:
     cdef rmq_connection *c = rmq_net_find(s.net, h.pull.connection)
-    if c != NULL and not _still_allowed(s, &h.pull):
+    if c == NULL:               # it goes with its connection
+        if over:
+            held_later(s, h)
+    elif not _still_allowed(s, &h.pull):
         _ask_again(s, c, &h.pull)
-        _drop(s, c, h)
-    elif c != NULL and _try(s, c, &h.pull, may_hold, False) == 0:
-        _drop(s, c, h)          # else it stays, or goes with its connection
+        held_drop(s, c, h)
+    elif _try(s, c, &h.pull, not over, False) == 0:
+        held_drop(s, c, h)
 
 
 cdef void pulls_arrived(Service *s) noexcept nogil:
-    cdef Queue *some[QUEUES_AT_ONCE]
-    cdef HeldQueue *at
     cdef Held *h
-    cdef Held *following
-    cdef int i, n = QUEUES_AT_ONCE
-    while n == QUEUES_AT_ONCE:
-        n = hub_take(s.hub, some, QUEUES_AT_ONCE)
-        for i in range(n):
-            at = s.held_queues[(<uint64_t> some[i] >> 6) % HELD_BUCKETS]
-            while at != NULL and at.queue != some[i]:
-                at = at.next
-            h = at.first if at != NULL else NULL
-            while h != NULL:
-                following = h.next_of_queue         # `at` goes with its last one
-                if rmq_load(&some[i].max_offset) > h.pull.offset:
-                    _again(s, h, True)
-                h = following
+    held_look(s)
+    while True:
+        h = held_woken(s)
+        if h == NULL:
+            return
+        _again(s, h, False)
 
 
-cdef void pulls_tick(Service *s) noexcept nogil:
-    cdef Held *h = s.held
-    cdef Held *following
-    cdef int64_t now = rmq_net_now(s.net)
-    if h == NULL or now < s.next_expiry:
-        return
-    s.next_expiry = INT64_MAX
-    while h != NULL:
-        following = h.next
-        if h.expires <= now:
-            _again(s, h, False)
-        else:
-            s.next_expiry = min(s.next_expiry, h.expires)
-        h = following
+cdef bint pulls_more(Service *s) noexcept nogil:
+    cdef Held *h
+    if held_left(s):
+        pulls_arrived(s)
+    while True:
+        h = held_expired(s)
+        if h == NULL:
+            return held_left(s)
+        _again(s, h, True)
 
 
 cdef void pulls_closed(Service *s, rmq_connection *c) noexcept nogil:
     cdef Held **mine = <Held **> rmq_connection_own(c)
     while mine[0] != NULL:
-        _drop(s, c, mine[0])
-
-
-cdef void pulls_stop(Service *s) noexcept nogil:
-    # The network thread has ended, and with each connection the pulls that it held.
-    cdef int64_t i
-    cdef HeldQueue *at
-    for i in range(HELD_BUCKETS):
-        while s.held_queues[i] != NULL:
-            at = s.held_queues[i]
-            s.held_queues[i] = at.next
-            free(at)
+        held_drop(s, c, mine[0])

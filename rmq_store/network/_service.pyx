@@ -1,7 +1,8 @@
 """What the network thread answers by itself: which request goes where; begin and end. Contract in _service.pxd."""
 import os
+import socket
 
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
@@ -12,9 +13,10 @@ from rmq_store.access.writer._put cimport TELLS_NETWORK, WAIT_REPLICA
 from rmq_store.base.io._sync cimport rmq_load
 from rmq_store.network._access cimport access_allows, access_begin, access_free, access_new
 from rmq_store.network._consumers cimport consumers_alive, heartbeat_request, query_request, update_request
-from rmq_store.network._net cimport (RMQ_PASS, rmq_connection, rmq_connection_listener, rmq_done, rmq_frame, rmq_net,
-                                     rmq_net_counts, rmq_net_counts_of, rmq_service)
-from rmq_store.network._pulls cimport pull_request, pulls_arrived, pulls_closed, pulls_stop, pulls_tick
+from rmq_store.network._held cimport held_begin, held_stop, held_tick
+from rmq_store.network._net cimport (RMQ_PASS, rmq_address, rmq_connection, rmq_connection_asked, rmq_connection_listener,
+                                     rmq_done, rmq_frame, rmq_net, rmq_net_counts, rmq_net_counts_of, rmq_service)
+from rmq_store.network._pulls cimport pull_request, pulls_arrived, pulls_closed, pulls_more
 from rmq_store.network._sends cimport batch_request, send_request
 from rmq_store.network._settled cimport settled_ending, settled_look, settled_tick, settled_turn
 from rmq_store.network._state cimport Beat, Service
@@ -39,8 +41,9 @@ cdef rmq_done _request(void *ctx, rmq_connection *c, const rmq_frame *f) noexcep
         consumers_alive(s, c)       # when it came counts, not when Python gets to it
     if rmq_connection_listener(c) != 0 or not _is_hot(f.code):
         return RMQ_PASS
-    if s.access != NULL and (f.code == 34 or not access_allows(s.access, s.net, c, f)):
-        return RMQ_PASS         # a heartbeat names what it needs in its body: Python reads it
+    if s.access != NULL and not rmq_connection_asked(c):    # else it was allowed, and waited for room
+        if f.code == 34 or not access_allows(s.access, s.net, c, f):
+            return RMQ_PASS     # a heartbeat names what it needs in its body: Python reads it
     if f.code == 310 or f.code == 10:
         return send_request(<Service *> ctx, c, f)
     if f.code == 320:
@@ -59,6 +62,7 @@ cdef rmq_done _request(void *ctx, rmq_connection *c, const rmq_frame *f) noexcep
 cdef void _begin(void *ctx) noexcept nogil:
     cdef Service *s = <Service *> ctx
     tables_take(&s.tables)
+    held_begin(s)
     if s.access != NULL:
         access_begin(s.access)
 
@@ -80,7 +84,11 @@ cdef void _woken(void *ctx, int which) noexcept nogil:
 
 cdef void _tick(void *ctx) noexcept nogil:
     settled_tick(<Service *> ctx)
-    pulls_tick(<Service *> ctx)
+    held_tick(<Service *> ctx)
+
+
+cdef int _more(void *ctx) noexcept nogil:
+    return pulls_more(<Service *> ctx)
 
 
 cdef void _closed(void *ctx, rmq_connection *c) noexcept nogil:
@@ -98,8 +106,26 @@ cdef void _ending(void *ctx) noexcept nogil:
 cdef void service_serve(Service *s, rmq_service *out) noexcept nogil:
     out.ctx = s
     out.request, out.begin, out.turn, out.woken, out.tick, out.closed = _request, _begin, _turn, _woken, _tick, _closed
-    out.taken, out.ending = _taken, _ending
+    out.taken, out.ending, out.more = _taken, _ending, _more
     out.fds[FLUSHED], out.fds[ARRIVED] = s.sink.fd, s.hub_fd
+
+
+cdef extern from "<sys/socket.h>" nogil:
+    enum: AF_INET, AF_INET6
+
+cdef extern from "<arpa/inet.h>" nogil:
+    unsigned short ntohs(unsigned short n)
+
+
+cdef str address_of(const rmq_address *a):
+    # host:port, or [host]:port
+    if a.any.sa_family == AF_INET6:
+        host = socket.inet_ntop(socket.AF_INET6, PyBytes_FromStringAndSize(<const char *> &a.v6.sin6_addr, 16))
+        return f"[{host}]:{ntohs(a.v6.sin6_port)}"
+    if a.any.sa_family == AF_INET:
+        host = socket.inet_ntop(socket.AF_INET, PyBytes_FromStringAndSize(<const char *> &a.v4.sin_addr, 4))
+        return f"{host}:{ntohs(a.v4.sin_port)}"
+    return ""
 
 
 cdef bytes _plain(str name, value, int64_t most):
@@ -117,6 +143,7 @@ cdef Service *service_new(StoreWait store, int64_t connections_max, object facts
     if s == NULL:
         raise MemoryError("network thread")
     s.sink.fd = s.hub_fd = -1
+    s.tag_seed = int.from_bytes(os.urandom(8)) | 1
     try:
         _know_store(s, store)
         _know_broker(s, facts)
@@ -187,7 +214,7 @@ cdef int service_begin(Service *s) noexcept nogil:
 
 cdef void service_stop(Service *s) noexcept nogil:
     if s.hub != NULL:
-        pulls_stop(s)
+        held_stop(s)
         hub_free(s.hub)
         s.hub = NULL
     if s.ahead.running:
@@ -211,6 +238,10 @@ cdef dict service_net_counts(const rmq_net *net):
     return {"accepted": rmq_load(&n.accepted), "refused": rmq_load(&n.refused), "requests": rmq_load(&n.requests),
             "passed": rmq_load(&n.passed), "bad": rmq_load(&n.bad), "bytes_in": rmq_load(&n.bytes_in),
             "bytes_out": rmq_load(&n.bytes_out), "connections": rmq_load(&n.connections), "stalls": rmq_load(&n.stalls)}
+
+
+cdef dict service_work(Service *s):
+    return {"tries": rmq_load(&s.tries), "signatures": rmq_load(&s.access.checked) if s.access != NULL else 0}
 
 
 cdef dict service_requests(Service *s):

@@ -24,17 +24,48 @@ cdef enum:
     ID_SIZE = 56                # of the id of a message, at most
 
     FOUND_MAX = 1000            # messages of one pull
-    HELD_MAX = 200_000          # pulls
+    HELD_MAX = 200_000          # pulls, one with many tags for several
     HELD_BUCKETS = 1 << 14
+    HELD_TAG_BUCKETS = 1 << 16
+    HELD_SLOTS = 1 << 14        # of a quarter of a second: more than a pull may wait
     CODES_MAX = 64              # tags of one pull
     NOTED = 1 << 12
 
 cdef struct Held
+cdef struct HeldTag
 
 cdef struct HeldQueue:
+    # A queue for which pulls are held.
     Queue *queue
-    Held *first
     HeldQueue *next             # of the bucket
+    HeldTag *tags               # all of this queue
+    HeldTag *all                # the one of pulls that take every message; NULL: there is none
+    HeldQueue *next_due         # of those that got messages nobody has looked at
+    int64_t scanned             # queue offset: entries below have woken whom they concern
+    int64_t removed             # removed_below of the queue by then
+    int64_t tags_count          # without `all`
+    bint due
+
+cdef struct HeldPlace:
+    # A pull under one of its tags.
+    Held *held
+    HeldTag *tag
+    HeldPlace *next
+    HeldPlace *before
+
+cdef struct HeldTag:
+    # The pulls of one queue that wait for one tag, or for any message.
+    HeldQueue *at
+    HeldTag *next               # of the bucket
+    HeldTag *next_of_queue
+    HeldTag *before_of_queue
+    HeldTag *next_waking        # of those of which pulls are to be tried
+    HeldPlace *first
+    HeldPlace *following        # who is tried next
+    int64_t wakes_from          # queue offset of the first message that is to be looked at; -1: nobody is to be tried
+    int64_t again_from          # that of one that came since this began; -1: none
+    int32_t code
+    bint any
 
 cdef struct Pull:
     # A pull that was checked.
@@ -52,14 +83,15 @@ cdef struct Pull:
     int32_t codes[CODES_MAX]
 
 cdef struct Held:
-    Held *next                  # of all, of the queue, and of the connection
+    Held *next                  # of those that expire with it, and of the connection
     Held *before
-    Held *next_of_queue
-    Held *before_of_queue
     Held *next_of_connection
     Held *before_of_connection
     HeldQueue *at
-    int64_t expires
+    int64_t slot                # number of the quarter of a second in which it expires
+    int64_t weight              # in HELD_MAX
+    int32_t places_count
+    HeldPlace *places           # behind it
     Pull pull
 
 cdef struct Waiting:
@@ -149,14 +181,26 @@ cdef struct Service:
     Hub *hub                    # of the queues that pulls are held for
     int hub_fd
     HeldQueue *held_queues[HELD_BUCKETS]
-    Held *held                  # all of them
+    HeldTag *held_tags[HELD_TAG_BUCKETS]
+    Held *held_slots[HELD_SLOTS]    # by when they expire
     int64_t held_count
+    int64_t held_weight
     int64_t held_of_one         # how many one connection may have
-    int64_t next_expiry         # monotonic ns, before which none expires
+    int64_t held_slot           # number of the first one in which pulls wait,
+    int64_t expired_to          # and of the first one whose time is not over
+    uint64_t tag_seed           # no peer knows who shares a bucket
+    HeldQueue *due_first        # queues to be looked at,
+    HeldQueue *due_last
+    HeldTag *waking_first       # and tags of which pulls are to be tried
+    HeldTag *waking_last
+    int64_t waking_turn         # how many of the first one were tried in a row
+    int64_t units_left          # of this round: how many entries may be looked at,
+    int64_t tries_left          # and how many pulls be tried
     int64_t noted[NOTED][2]     # hash of (group, topic, queue), and when its offset was last passed on
     # ---- counts: rmq_count
     int64_t sends, sends_long, batches
     int64_t pulls, pulls_lite
+    int64_t tries               # of held pulls
     int64_t queries, updates, heartbeats
     int64_t pulled_messages
     int64_t pulled_bytes

@@ -1,6 +1,10 @@
 """One client does not hold up others: connections take turns at Python, and leave what they asked when they go."""
 import threading
+import time
 
+import pytest
+
+from rmq_store import MessageStore
 from rmq_store.network._front import Front
 from rmq_store.remoting.frame import ONEWAY, Frame, encode
 from tests.network.peer import LIMIT_S, Peer, serving
@@ -119,3 +123,50 @@ def test_a_step_that_fails_costs_its_connection_alone():
         bad, good = Peer(front.address), Peer(front.address)
         bad.send(1)
         assert bad.receive() is None and good.ask(2).code == 0
+
+
+def test_requests_that_wait_get_as_much_time_as_the_steps_of_long_ones():
+    """Not one request for each step, however long that takes."""
+    steps, ended = [], threading.Event()
+
+    def long(frame):
+        while not ended.is_set():
+            steps.append(time.sleep(0.02))
+            yield
+        return frame.answer(5)
+
+    front = Front("127.0.0.1", 0, lambda _c, frame: long(frame) if frame.code == 1 else frame.answer(), lambda _c: None)
+    with serving(front):
+        many, one = [Peer(front.address) for _ in range(3)], Peer(front.address)
+        for peer in many:
+            peer.send(1)
+        until(lambda: len(steps) > 3)
+        before = len(steps)
+        one.sock.sendall(b"".join(encode(Frame(2, n)) for n in range(200)))
+        assert [one.receive().opaque for _ in range(200)] == list(range(200))
+        assert len(steps) - before < 100
+        ended.set()
+        assert [peer.receive().code for peer in many] == [5, 5, 5]
+
+
+@pytest.mark.parametrize("key", [b"known", b"unknown"])
+def test_a_signed_request_without_room_is_checked_once(tmp_path, key):
+    """A megabyte would cost the network thread its signature a thousand times a second."""
+    gate = Gate()
+    with MessageStore.open(tmp_path / "s", profile="test") as store:
+        front = Front("127.0.0.1", 0, gate, gate.gone.append, of_one=1)
+        front.use(store, signed=True)
+        front.accounts(1, [(b"known", b"secret")])
+        front.fresh(time.monotonic_ns() + 3600 * 10**9)
+        with serving(front):
+            peer = Peer(front.address)
+            peer.send(1)
+            until(gate.begun.is_set)
+            ext = {"AccessKey": key.decode(), "Signature": "A" * 27 + "=", "topic": "T"}
+            before = front.counts()["signatures"]
+            peer.sock.sendall(b"".join(encode(Frame(10, 7 + n, ext, bytes(1 << 20))) for n in range(3)))
+            until(lambda: front.counts()["stalls"] > 50)
+            assert front.counts()["signatures"] == before + 1
+            gate.permissions.release(10)
+            assert [peer.receive().opaque for _ in range(4)] == [1, 7, 8, 9]
+            assert front.counts()["signatures"] == before + 3
