@@ -1,16 +1,19 @@
-"""Requests that wait for a message of a queue: kept until the queue grows, their time is over, or their connection ends
-(RocketMQ: PullRequestHoldService).
+"""Requests that wait for a message of a queue: kept until one comes that they may be for, their time is over, or their
+connection ends (RocketMQ: PullRequestHoldService).
 
 One thread waits for the store's arrivals of the queues that somebody waits for, and for the earliest deadline; while nothing
-happens it costs nothing. Thread-safety: add, drop and count from any thread.
+happens it costs nothing. Requests of one connection with the same filter are one group: a message is looked at once for the
+group, and its requests are tried where it matches. Connections take turns at this thread, a look or a try each.
+Thread-safety: add, drop and count from any thread.
 """
+import collections
 import heapq
 import itertools
 import logging
 import select
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 
 from rmq_store.access.waiting._arrivals import Arrivals
 from rmq_store.base.io.threads import start_thread
@@ -22,20 +25,40 @@ __all__ = ["Held", "HeldPulls"]
 
 HELD_MAX = 200_000
 HELD_OF_ONE_MAX = 20_000     # of one connection
-TRIES_MAX = 4
+STEPS_AT_ONCE = 64           # of looks and tries, before arrivals and deadlines are looked at
 _order = itertools.count()
+Look = Callable[[int], tuple[int | None, int]]
 
 
 class Held:
-    """One request. run(last) tries it again and returns whether it is answered; `last`: its time is over."""
+    """One request. run(last) tries it again, from `offset` on, and returns whether it is answered; `last`: its time is over.
 
-    __slots__ = ("busy", "connection_id", "deadline", "done", "last", "offset", "queue_id", "run", "seen", "topic")
+    wants, look: the filter, by which requests are one group, and how to look for a message that matches it from a queue offset
+    on: an offset with none before it, or None where none is near, and the offset behind what was looked at. None, None: every
+    message.
+    """
+
+    __slots__ = ("connection_id", "deadline", "done", "due", "group", "last", "look", "offset", "queue_id", "run",
+                 "topic", "wants")
 
     def __init__(self, connection_id: int, topic: str, queue_id: int, offset: int, deadline: float,
-                 run: Callable[[bool], bool]) -> None:
+                 run: Callable[[bool], bool], wants: Hashable = None, look: Look | None = None) -> None:
         self.connection_id, self.topic, self.queue_id, self.offset = connection_id, topic, queue_id, offset
-        self.deadline, self.run, self.seen = deadline, run, 0
-        self.done = self.busy = self.last = False
+        self.deadline, self.run, self.wants, self.look = deadline, run, wants, look
+        self.done = self.due = self.last = False
+        self.group: _Group | None = None
+
+
+class _Group:
+    """Requests of one connection for one queue by one filter."""
+
+    __slots__ = ("connection_id", "due", "look", "pulls", "queue", "scanned")
+
+    def __init__(self, held: Held) -> None:
+        self.connection_id, self.queue, self.look = held.connection_id, (held.topic, held.queue_id), held.look
+        self.pulls: set[Held] = set()
+        self.scanned = held.offset      # messages below have been looked at
+        self.due = False                # it stands in a lane
 
 
 class HeldPulls:
@@ -43,12 +66,13 @@ class HeldPulls:
         self._store = store
         self._hub = Arrivals(store)
         self._lock = threading.Lock()
-        self._queues: dict[tuple[str, int], set[Held]] = {}
+        self._queues: dict[tuple[str, int], dict[tuple[int, Hashable], _Group]] = {}
         self._of: dict[int, set[Held]] = {}                 # by connection
-        self._due: list[tuple[float, int, Held]] = []
+        self._deadlines: list[tuple[float, int, Held]] = []
+        self._lanes: dict[int, collections.deque[_Group | Held]] = {}    # what is to be done, by connection
+        self._turns: collections.deque[int] = collections.deque()       # connections with a lane
         self._count = 0
         self._stopped = False
-        self._again: list[Held] = []            # to be tried again by this object's thread
         self.thread = start_thread(self._run, "rmq-broker-held")
 
     @property
@@ -58,24 +82,27 @@ class HeldPulls:
 
     def add(self, held: Held) -> bool:
         """Keeps a request. False: there are too many. A message that came meanwhile is found."""
-        key = held.topic, held.queue_id
+        queue = held.topic, held.queue_id
         with self._lock:
             mine = self._of.get(held.connection_id, ())
             if self._count >= HELD_MAX or len(mine) >= HELD_OF_ONE_MAX or self._stopped:
                 return False
             self._count += 1
-            waiting = self._queues.get(key)
-            if waiting is None:
-                waiting = self._queues[key] = set()
-                self._hub.watch(*key)
-            waiting.add(held)
+            groups = self._queues.get(queue)
+            if groups is None:
+                groups = self._queues[queue] = {}
+                self._hub.watch(*queue)
+            group = held.group = groups.setdefault((held.connection_id, held.wants), _Group(held))
+            group.scanned = min(group.scanned, held.offset)
+            group.pulls.add(held)
             self._of.setdefault(held.connection_id, set()).add(held)
-            sooner = not self._due or held.deadline < self._due[0][0]
-            heapq.heappush(self._due, (held.deadline, next(_order), held))
-        if sooner:
+            sooner = not self._deadlines or held.deadline < self._deadlines[0][0]
+            heapq.heappush(self._deadlines, (held.deadline, next(_order), held))
+            came = self._store.max_offset(*queue) > held.offset
+            if came:
+                self._due(group)
+        if sooner or came:
             self._hub.wake()
-        if self._store.max_offset(*key) > held.offset:
-            self._try(held, last=False)
         return True
 
     def drop(self, connection_id: int) -> None:
@@ -83,6 +110,9 @@ class HeldPulls:
         with self._lock:
             for held in list(self._of.get(connection_id, ())):
                 self._remove(held)
+            if connection_id in self._lanes:
+                del self._lanes[connection_id]
+                self._turns.remove(connection_id)
 
     def stop(self) -> None:
         """Answers nothing more."""
@@ -100,85 +130,134 @@ class HeldPulls:
             return
         held.done = True
         self._count -= 1
-        key = held.topic, held.queue_id
-        waiting = self._queues[key]
-        waiting.discard(held)
-        if not waiting:
-            del self._queues[key]
-            self._hub.unwatch(*key)
+        queue, group = (held.topic, held.queue_id), held.group
+        assert group is not None
+        group.pulls.discard(held)
+        if not group.pulls:
+            groups = self._queues[queue]
+            del groups[held.connection_id, held.wants]
+            if not groups:
+                del self._queues[queue]
+                self._hub.unwatch(*queue)
         mine = self._of[held.connection_id]
         mine.discard(held)
         if not mine:
             del self._of[held.connection_id]
-        if len(self._due) > 1024 and len(self._due) > 4 * self._count:      # answered ones whose time is not over
-            self._due = [one for one in self._due if not one[2].done]
-            heapq.heapify(self._due)
+        if len(self._deadlines) > 1024 and len(self._deadlines) > 4 * self._count:      # answered ones whose time is not over
+            self._deadlines = [one for one in self._deadlines if not one[2].done]
+            heapq.heapify(self._deadlines)
 
-    def _try(self, held: Held, last: bool) -> None:
-        """Runs it again, outside of the lock and in one thread at a time: who meets it running leaves it to that thread."""
+    # ---- what is to be done
+
+    def _due(self, one: "_Group | Held") -> None:
+        """The lock is held."""
+        if one.due:
+            return
+        one.due = True
+        lane = self._lanes.get(one.connection_id)
+        if lane is None:
+            lane = self._lanes[one.connection_id] = collections.deque()
+            self._turns.append(one.connection_id)
+        lane.append(one)
+
+    def _next(self) -> "_Group | Held | None":
+        """What the connection has to be done whose turn it is."""
         with self._lock:
-            held.last = held.last or last
-            if held.done or held.busy:
-                return
-            held.busy = True
+            if not self._turns:
+                return None
+            connection = self._turns.popleft()
+            lane = self._lanes[connection]
+            one = lane.popleft()
+            one.due = False
+            if lane:
+                self._turns.append(connection)
+            else:
+                del self._lanes[connection]
+            return one
+
+    def _look(self, group: _Group) -> None:
+        """For the next message that is one for this group: those who wait for it are tried."""
+        end = self._store.max_offset(*group.queue)
+        if group.scanned > end:         # it was emptied
+            group.scanned = 0
+        at = group.scanned
+        if at == end:
+            return
+        found, following = (at, end) if group.look is None else self._looked(group.look, at, end)
+        with self._lock:
+            for held in group.pulls:
+                if found is not None and held.offset < following:
+                    if group.look is not None:      # what lies before is not for them
+                        held.offset = max(held.offset, found)
+                    self._due(held)
+            if group.scanned == at:         # else somebody has come who begins before
+                group.scanned = following
+            if group.pulls and group.scanned < end:
+                self._due(group)
+
+    @staticmethod
+    def _looked(look: Look, at: int, end: int) -> tuple[int | None, int]:
         try:
-            for _ in range(TRIES_MAX):
-                ending, before = held.last, held.offset
-                held.seen = self._store.max_offset(held.topic, held.queue_id)
-                if held.run(ending):
-                    break
+            found, following = look(at)
+        except StoreStateError:
+            raise
+        except Exception:           # a request that is tried tells its client
+            return at, end
+        return (found, following) if following > at else (at, end)
+
+    def _try(self, held: Held) -> None:
+        """Outside of the lock, and in this object's thread alone."""
+        if held.done:
+            return
+        before = held.offset
+        try:
+            if not held.run(held.last):
                 with self._lock:
-                    if held.done or (held.last == ending and not self._grown(held, before)):
-                        held.busy = False
-                        return
-            else:               # more comes than this thread should look through
-                with self._lock:
-                    held.busy = False
-                    self._again.append(held)
-                self._hub.wake()
+                    if not held.done and before < held.offset < self._store.max_offset(held.topic, held.queue_id):
+                        self._due(held)         # the search continues behind what did not match
                 return
         except StoreStateError:
-            return              # the store closes, and every connection with it
+            raise                   # the store closes, and every connection with it
         except Exception as error:
             logging.getLogger("rmq_store.broker").error("a held request failed", exc_info=told(error))
         with self._lock:
-            held.busy = False
             self._remove(held)
 
-    def _grown(self, held: Held, before: int) -> bool:
-        """Whether its queue has more than the last try looked at. A try that did not get on waits for the next arrival."""
-        end = self._store.max_offset(held.topic, held.queue_id)
-        return end > held.offset and (held.offset > before or end > held.seen)
+    def _work(self) -> None:
+        for _ in range(STEPS_AT_ONCE):
+            one = self._next()
+            if one is None or self._stopped:
+                return
+            if isinstance(one, Held):
+                self._try(one)
+            else:
+                self._look(one)
 
     def _run(self) -> None:
         poll = select.poll()
         poll.register(self._hub.fileno(), select.POLLIN)
         while not self._stopped:
             try:
-                poll.poll(self._timeout_ms())
-                for topic, queue_id, end in self._hub.take():
-                    with self._lock:
-                        ready = [held for held in self._queues.get((topic, queue_id), ()) if held.offset < end]
-                    for held in ready:
-                        self._try(held, last=False)
+                poll.poll(0 if self._turns else self._timeout_ms())
                 with self._lock:
-                    again, self._again = self._again, []
-                for held in again:
-                    self._try(held, last=False)
-                for held in self._over(time.monotonic()):
-                    self._try(held, last=True)
+                    for topic, queue_id, _end in self._hub.take():
+                        for group in self._queues.get((topic, queue_id), {}).values():
+                            self._due(group)
+                    self._over(time.monotonic())
+                self._work()
             except StoreStateError:
                 return
 
     def _timeout_ms(self) -> int | None:
         with self._lock:
-            while self._due and self._due[0][2].done:
-                heapq.heappop(self._due)
-            return max(0, int((self._due[0][0] - time.monotonic()) * 1000) + 1) if self._due else None
+            while self._deadlines and self._deadlines[0][2].done:
+                heapq.heappop(self._deadlines)
+            return max(0, int((self._deadlines[0][0] - time.monotonic()) * 1000) + 1) if self._deadlines else None
 
-    def _over(self, now: float) -> list[Held]:
-        found = []
-        with self._lock:
-            while self._due and self._due[0][0] <= now:
-                found.append(heapq.heappop(self._due)[2])
-        return found
+    def _over(self, now: float) -> None:
+        """The lock is held."""
+        while self._deadlines and self._deadlines[0][0] <= now:
+            held = heapq.heappop(self._deadlines)[2]
+            if not held.done:
+                held.last = True
+                self._due(held)

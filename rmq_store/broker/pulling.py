@@ -23,6 +23,7 @@ SUSPEND_MAX_MS = 3_600_000
 TAGS_MAX = 32 << 10
 COUNT_MAX = 1 << 16
 OFFSET_MOVED_EVENT = "OFFSET_MOVED_EVENT"
+INNER_BATCH = 0x80          # bit of a record's sysFlag
 
 _CODES = {
     GetStatus.FOUND: Code.SUCCESS, GetStatus.NO_MATCHED_MESSAGE: Code.PULL_RETRY_IMMEDIATELY,
@@ -212,20 +213,20 @@ class Pulling:
         wait_ms = min(request.long("suspendTimeoutMillis", 0), SUSPEND_MAX_MS)
         if not options["longPollingEnable"]:
             wait_ms = options["shortPollingTimeMills"]
-        at = pull.offset
+        sub = pull.subscription
 
         def run(last: bool) -> bool:
-            nonlocal answer, at
+            nonlocal answer
             try:
                 self._checked(request, bits)        # what was allowed may not be any more
-                result = self._get(pull, at)
-                found = self._answer(pull, result, at)
+                result = self._get(pull, held.offset)
+                found = self._answer(pull, result, held.offset)
             except Refused as refused:
                 self._core.reply(request, request.answer(refused.code, refused.remark))
                 return True
             if found.code == Code.PULL_RETRY_IMMEDIATELY and not last:
                 # What came does not match: the search continues behind it, and the client learns of it at the end.
-                held.offset = at = result.next_offset
+                held.offset = result.next_offset
                 found = request.answer(Code.PULL_NOT_FOUND, found.remark, found.ext)
             answer = found
             if last or found.code != Code.PULL_NOT_FOUND:
@@ -233,5 +234,14 @@ class Pulling:
                 return True
             return False
 
-        held = Held(request.connection.id, pull.topic, pull.queue_id, at, time.monotonic() + max(wait_ms, 0) / 1000, run)
+        def look(at: int) -> tuple[int | None, int]:
+            result = self._core.store.get(pull.topic, pull.queue_id, at, 1, sub.tags, sql=sub.sql, _whole=True)
+            if result.status == GetStatus.NO_MATCHED_MESSAGE:
+                return None, result.next_offset
+            batch = len(result) == 0 or result[0].sys_flag & INNER_BATCH       # whose first message may be the one
+            return at if batch else result.next_offset - 1, result.next_offset
+
+        all_of_them = sub.tags is None and sub.sql is None
+        held = Held(request.connection.id, pull.topic, pull.queue_id, pull.offset, time.monotonic() + max(wait_ms, 0) / 1000,
+                    run, None if all_of_them else (sub.kind, sub.text), None if all_of_them else look)
         return None if self._core.held.add(held) else answer

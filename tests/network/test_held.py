@@ -67,7 +67,8 @@ def test_pulls_whose_time_is_over_are_answered_where_they_are(opened):
     hold(front, peer, 700, subscription="none", suspendTimeoutMillis="2000")
     put(store, *[b"no"] * 5, tags="other")
     answers = [peer.receive() for _ in range(700)]
-    assert {(answer.code, answer.remark, answer.ext["nextBeginOffset"]) for answer in answers} == {(19, "OFFSET_OVERFLOW_ONE", "5")}
+    told = {(answer.code, answer.remark, answer.ext["nextBeginOffset"]) for answer in answers}
+    assert told == {(19, "OFFSET_OVERFLOW_ONE", "5")}
     until(lambda: front.held() == 0)
 
 
@@ -104,7 +105,7 @@ def test_every_pull_gets_the_first_message_of_its_tags(opened, options, seed):
     peers = [Peer(front.address) for _ in range(3)]
     tags = ["Aa", "BB", "c", "d", "e", "f"]
     came, asked = [], {}
-    for n in range(300):
+    for _ in range(300):
         if rng.random() < 0.5:
             found = [(b"%d" % (len(came) + i), rng.choice(tags[:rng.choice((2, 6))])) for i in range(rng.choice((1, 1, 3, 40)))]
             if batches:
