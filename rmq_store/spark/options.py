@@ -15,7 +15,7 @@ from rmq_store.filter._program import SqlFilter
 from rmq_store.spark.stores import Broker, brokers_of
 from rmq_store.spark.view_columns import VIEWS
 
-__all__ = ["ReadOptions", "camel", "known", "parse_size"]
+__all__ = ["ReadOptions", "camel", "known", "parse_size", "with_paths"]
 
 TOP = (1 << 63) - 1
 Offsets = tuple[tuple[str, str | None, int, int], ...]      # topic, broker (None: any), queue id, offset
@@ -156,7 +156,7 @@ def _roots(name: str, value: Any) -> str:
     return json.dumps(dict(value)) if isinstance(value, Mapping) else str(value)
 
 
-def _with_paths(given: Mapping[str, Any]) -> Mapping[str, Any]:
+def with_paths(given: Mapping[str, Any]) -> Mapping[str, Any]:
     """Spark's load([a, b]) gives option "paths", a list as JSON."""
     name = next((name for name in given if name.lower() == "paths"), None)
     if name is None:
@@ -248,7 +248,7 @@ class ReadOptions:
     def parse(cls, given: Mapping[str, Any], stream: bool = False) -> "ReadOptions":
         """From option names in any case, or Python's snake_case. Raises ConfigError, FileNotFoundError."""
         found: dict[str, Any] = {}
-        for raw_name, value in _with_paths(given).items():
+        for raw_name, value in with_paths(given).items():
             if value is None:
                 continue
             name = known(camel(raw_name) if "_" in raw_name else raw_name, _BY_LOWER)

@@ -135,7 +135,7 @@ def test_stores_of_one_name_are_called_after_what_differs(tmp_path):
 def test_what_a_catalog_adds_is_no_option_of_a_read(tmp_path):
     fill(tmp_path / "s", 0, 1)
     own = {"owner": "me", "provider": "rocketmq_store", "location": "/x", "option.path": "y", "path": str(tmp_path / "s")}
-    assert "queueOffset" in RocketMQStoreDataSource(own).schema()
+    assert "queueOffset" in RocketMQStoreDataSource(own).schema().names
     for place in ({"location": f"file:{tmp_path}/s"}, {"option.path": str(tmp_path / "s"), "location": "/x"}):
         assert "queueOffset" in RocketMQStoreDataSource({"owner": "me", **place}).schema()
     with pytest.raises(ConfigError, match="unknown"):
