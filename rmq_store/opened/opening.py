@@ -31,7 +31,7 @@ from rmq_store.log.recovery.directories import (
 from rmq_store.log.recovery.places import Places
 from rmq_store.log.recovery.queue_times import Stamp, keep_times, restore_times
 from rmq_store.log.recovery.recording import look_at_recorded, record
-from rmq_store.log.recovery.recover import OFFSET_MAX, Outcome, Rules, find_end, load_names, make_end
+from rmq_store.log.recovery.recover import OFFSET_MAX, Outcome, Rules, find_end, load_names, make_end, rules_of
 from rmq_store.log.recovery.salvage import keep_directories
 from rmq_store.log.recovery.versions import code_text, other_version, refusal
 from rmq_store.opened.paths import in_the_way
@@ -224,10 +224,7 @@ def _find(store: StoreServes, places: Places, options: Options, table: QueueTabl
     """Where log and queues end, and what is damaged. removed_end: queues that led so far were removed. Changes nothing on the
     disk."""
     recovery, queues = _building.log_recovery(store), _building.queue_recovery(store)
-    rules = Rules(clean=clean, compat=options.compat, check_crc=options.recover_check_crc,
-                  crc_property=options.record_crc_required, index_safe=options.index_enabled and options.index_recover_safe,
-                  checkpoint=os.path.exists(places.checkpoint), physical_timestamp=times[0], logics_timestamp=times[1],
-                  index_timestamp=times[2], flushed_offset=times[5])
+    rules = rules_of(options, clean, os.path.exists(places.checkpoint), times)
     if clean:
         queued_end, lacking_from = queues.find_ends()
         _look_again(store, places, options)

@@ -5,17 +5,18 @@ Names are compared without regard to case; an unknown one is an error that names
 import difflib
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from typing import Any
 
 from rmq_store.errors import ConfigError, FilterIllegal
 from rmq_store.filter._program import SqlFilter
+from rmq_store.spark.store_options import recovery_options
 from rmq_store.spark.stores import Broker, brokers_of
 from rmq_store.spark.view_columns import VIEWS
 
-__all__ = ["ReadOptions", "camel", "known", "parse_size", "with_paths"]
+__all__ = ["ReadOptions", "camel", "flat", "known", "parse_size", "with_paths"]
 
 TOP = (1 << 63) - 1
 Offsets = tuple[tuple[str, str | None, int, int], ...]      # topic, broker (None: any), queue id, offset
@@ -156,6 +157,15 @@ def _roots(name: str, value: Any) -> str:
     return json.dumps(dict(value)) if isinstance(value, Mapping) else str(value)
 
 
+def flat(given: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Options with those of a store, store={"name": value}, as Spark takes them: "store.name"."""
+    for name, value in given.items():
+        if name == "store" and isinstance(value, Mapping):
+            yield from ((f"store.{of}", each) for of, each in value.items())
+        else:
+            yield name, value
+
+
 def with_paths(given: Mapping[str, Any]) -> Mapping[str, Any]:
     """Spark's load([a, b]) gives option "paths", a list as JSON."""
     name = next((name for name in given if name.lower() == "paths"), None)
@@ -243,20 +253,26 @@ class ReadOptions:
     io: str = "auto"
     properties_format: str = "map"
     decompress: bool = False
+    store: tuple[tuple[str, str], ...] = ()     # options of a store that say how it recovers
 
     @classmethod
     def parse(cls, given: Mapping[str, Any], stream: bool = False) -> "ReadOptions":
         """From option names in any case, or Python's snake_case. Raises ConfigError, FileNotFoundError."""
         found: dict[str, Any] = {}
-        for raw_name, value in with_paths(given).items():
+        store = []
+        for raw_name, value in flat(with_paths(given)):
             if value is None:
+                continue
+            if raw_name.lower().startswith("store."):
+                store.append((raw_name[6:], str(value)))
                 continue
             name = known(camel(raw_name) if "_" in raw_name else raw_name, _BY_LOWER)
             if name in found:
                 raise ConfigError(f"option {name} is given twice")
             found[name] = PARSERS[name](name, value)
         brokers = brokers_of(found.pop("path", ""), found.pop("brokerName", None), found.pop("commitLogPath", None))
-        options = cls(brokers=brokers, **{snake(name): value for name, value in found.items()})
+        options = cls(brokers=brokers, **{snake(name): value for name, value in found.items()},
+                      store=recovery_options(store, brokers[0].root))
         options._check(stream)
         return options
 

@@ -28,7 +28,7 @@ class LogPositions:
     def __init__(self, broker: Broker, options: ReadOptions) -> None:
         self.broker = broker
         self.options = options
-        self._crashed = CrashedLog(broker, options.io != "pread")
+        self._crashed = CrashedLog(broker, options)
         self._known = -1                        # a position that was good when the end was last looked for
         self._stopped: tuple[str, Region] | None = None     # why the end was there, where good records lie behind it
         self._told: tuple[str, Region] | None = None        # what of that was logged

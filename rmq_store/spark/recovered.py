@@ -17,7 +17,9 @@ from rmq_store.codec._layout import MAGIC_V1
 from rmq_store.log.recovery import checkpoint
 from rmq_store.log.recovery._scan import LogRecovery, Scan, scan_bytes
 from rmq_store.log.recovery.lockfile import in_use
-from rmq_store.log.recovery.recover import Rules, find_end
+from rmq_store.log.recovery.recover import Rules, find_end, rules_of
+from rmq_store.spark.options import ReadOptions
+from rmq_store.spark.store_options import chosen_options
 from rmq_store.spark.stores import Broker, LogFile, commitlog_of
 
 __all__ = ["CrashedLog"]
@@ -28,11 +30,12 @@ log = logging.getLogger("rmq_store.spark")
 class CrashedLog:
     """The end that recovery will make. Kept while the store stays as it was left."""
 
-    def __init__(self, broker: Broker, mapped: bool) -> None:
+    def __init__(self, broker: Broker, options: ReadOptions) -> None:
         self._root = broker.root
         if not broker.logs and commitlog_of(broker.root) == broker.root:
             self._root = os.path.dirname(broker.root)       # a directory of log files, which may be that of a store
-        self._mapped = mapped
+        self._mapped = options.io != "pread"
+        self._given = dict(options.store)
         self._seen: tuple[object, ...] | None = None        # how the store was left when `_end` was found
         self._end = -1
         self._behind = b""                                  # what lay at `_end`
@@ -60,11 +63,10 @@ class CrashedLog:
         return outcome.end
 
     def _rules(self) -> Rules:
+        """Those of the next open: its options are what the last writer recorded, and above them what this read was given."""
         path = os.path.join(self._root, "checkpoint")
         times = checkpoint.read(ControlFiles(IoTable()), path)
-        return Rules(clean=False, compat="5.x", check_crc=True, crc_property=False, index_safe=False,
-                     checkpoint=os.path.exists(path), physical_timestamp=times[0], logics_timestamp=times[1],
-                     index_timestamp=times[2], flushed_offset=times[5])
+        return rules_of(chosen_options(self._given, self._root), False, os.path.exists(path), times)
 
 
 class _Files(LogRecovery):

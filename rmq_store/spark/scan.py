@@ -10,7 +10,7 @@ from typing import Any
 
 from rmq_store.spark.asked import warn_of_unknown_topics
 from rmq_store.spark.needs import need_java, need_pyspark, worker_python
-from rmq_store.spark.options import ReadOptions, camel
+from rmq_store.spark.options import ReadOptions, camel, flat
 from rmq_store.spark.told import told
 
 __all__ = ["is_connect", "local_session", "read_store", "register", "scan", "write_store"]
@@ -71,8 +71,7 @@ def write_store(df: Any, path: str, **options: Any) -> None:
     With shards, partitions are joined into N. Raises ConfigError, and the errors of tasks and of the commit.
     """
     register(df.sparkSession)
-    store = options.pop("store", None) or {}
-    texts = option_texts(options) | {f"store.{name}": option_text(value) for name, value in store.items()}
+    texts = option_texts(options)
     if "shards" in texts:
         df = df.coalesce(int(texts["shards"]))
     try:
@@ -86,7 +85,8 @@ def write_store(df: Any, path: str, **options: Any) -> None:
 
 def option_texts(options: dict[str, Any]) -> dict[str, str]:
     """Options as Spark takes them: names in camelCase, values as text."""
-    return {camel(name): option_text(value) for name, value in options.items() if value is not None}
+    return {name if name.startswith("store.") else camel(name): option_text(value) for name, value in flat(options)
+            if value is not None}
 
 
 def option_text(value: Any) -> str:

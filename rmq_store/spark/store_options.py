@@ -1,4 +1,4 @@
-"""Options of a store among those of a write (`store.<name>`): checked beside the driver, before a task runs."""
+"""Options of a store among those of a read or a write (`store.<name>`): checked beside the driver, before a task runs."""
 import os
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -10,11 +10,12 @@ from rmq_store.config.upstream import NO_EFFECT, NOT_SUPPORTED
 from rmq_store.errors import ConfigError
 from rmq_store.spark.stores import local_path
 
-__all__ = ["chosen_options", "store_options"]
+__all__ = ["chosen_options", "recovery_options", "store_options"]
 
 # Spark keeps option names in small letters.
 _NAMES = {name.lower(): name for name in (*BROKER_ONLY, *NO_EFFECT, *NOT_SUPPORTED, *BY_UPSTREAM, *BY_NAME, "profile",
                                           "config")}
+_OF_RECOVERY = ("recover_check_crc", "record_crc_required", "index_recover_safe", "index_enabled", "profile", "config")
 _PATHS = ("commitlog_path", "commitlog_paths_readonly", "consumequeue_path", "index_path")
 
 
@@ -45,6 +46,18 @@ def store_options(given: Iterable[tuple[str, str]], root: str, shards: bool) -> 
     if chosen.readonly:
         raise ConfigError("option store.readonly is true: a write needs a store that it may write to")
     return found
+
+
+def recovery_options(given: Iterable[tuple[str, str]], root: str) -> tuple[tuple[str, str], ...]:
+    """Of a read: how the next open of a crashed store recovers it. Raises ConfigError, also for what has no effect there."""
+    rows = list(given)
+    found = store_options(rows, root, False) if rows else {}
+    for name in found:
+        option = BY_UPSTREAM.get(name)
+        if (name if option is None else option.name) not in _OF_RECOVERY:
+            raise ConfigError(f"option store.{name} has no effect on a read: leave it out. A read takes those that say how a "
+                              f"crashed store recovers: {', '.join(_OF_RECOVERY)}")
+    return tuple(found.items())
 
 
 def chosen_options(given: Mapping[str, Any], root: str) -> Options:

@@ -63,8 +63,9 @@ class WriteOptions:
             elif not (stream and raw.lower() == "checkpointlocation"):
                 found[known(raw, _NAMES)] = str(value)
         if not found.get("path", "").strip() or "," in found["path"]:
-            raise ConfigError("option path: name the root directory of one store to write to (Spark gives the writer of a catalog "
-                              "table no options: write with df.write.format('rocketmq_store').mode('append').save(path))")
+            raise ConfigError("option path: name the root directory of one store to write to (Spark gives the writer of a "
+                              "catalog table no options: write with df.write.format('rocketmq_store')"
+                              ".mode('append').save(path))")
         selector = found.get("queueSelector", "column").lower()
         if selector not in ("column", "keys", "roundrobin"):
             raise ConfigError(f"option queueSelector is {selector!r}: it is column, keys or roundRobin")

@@ -5,6 +5,7 @@ import shutil
 import pytest
 
 from rmq_store import MessageStore
+from rmq_store.errors import ConfigError
 from rmq_store.spark.options import ReadOptions
 from rmq_store.spark.positions import LogPositions
 from rmq_store.spark.schema import columns_of
@@ -48,9 +49,9 @@ def test_rocketmqs_own_list_of_messages(name, stores, tmp_path):
     assert exported(case.store, tmp_path / "x") == want
 
 
-def crashed(root, count=60):
+def crashed(root, count=60, **options):
     """A store of several files that a killed writer left."""
-    with MessageStore.open(root.with_name("open"), **SMALL) as store:
+    with MessageStore.open(root.with_name("open"), **SMALL, **options) as store:
         puts = [store.put("T", b"%06d" % i + b"x" * 900, queue_id=0) for i in range(count)]
         store.flush()
         shutil.copytree(root.with_name("open"), root)
@@ -58,11 +59,11 @@ def crashed(root, count=60):
 
 
 def spoil(root, put, at=-20):
-    """One byte of a record's body."""
+    """One byte of a record: of its body, or at=24 of its queue offset, which only the CRC of the whole record covers."""
     size = 16384
     path = root / "commitlog" / f"{put.offset - put.offset % size:020d}"
     data = bytearray(path.read_bytes())
-    data[put.offset % size + put.size + at] ^= 1
+    data[put.offset % size + (at if at >= 0 else put.size + at)] ^= 1
     path.write_bytes(data)
 
 
@@ -83,6 +84,40 @@ def test_a_record_that_recovery_cuts_ends_the_log(tmp_path, which, caplog):
         more = [store.put("T", b"new", queue_id=0) for _ in range(50)]
     query.restart(root)
     assert [row[0] for row in query.to_end()] == want + [put.offset for put in more] == batch(root)
+
+
+CRC_OF_RECORDS = {"record_crc": True, "record_crc_required": True}
+NO_CRC = {"recover_check_crc": False}
+
+
+@pytest.mark.untraced("the test makes a crashed image by hand")
+@pytest.mark.parametrize(("written", "given", "at", "kept"), [
+    (CRC_OF_RECORDS, {}, 24, 48), (CRC_OF_RECORDS, {}, -60, 48), ({}, {}, 24, 60), ({}, {}, -60, 48), ({}, NO_CRC, -60, 60),
+    ({"record_crc": True}, {}, 24, 60), ({"record_crc": True}, {"record_crc_required": True}, 24, 48),
+    ({}, {"record_crc_required": True}, None, 0), (CRC_OF_RECORDS, {"record_crc_required": False}, 24, 60),
+    ({"compat": "4.9"}, {}, -60, 48)])
+def test_what_is_read_is_what_the_next_open_keeps(tmp_path, written, given, at, kept):
+    """By the options that the writer recorded, and above them those that the read and the open are given."""
+    root = tmp_path / "s"
+    puts = crashed(root, **written)
+    (root / "checkpoint").unlink()
+    if at is not None:
+        spoil(root, puts[48], at)
+    want = [put.offset for put in puts[:kept]]
+    options = {f"store.{name}": value for name, value in given.items()}
+    assert batch(root, **options) == stream(root, **options) == batch(root, store=given) == want
+    with MessageStore.open(root, **given) as store:
+        assert store.max_log_offset == (puts[kept].offset if kept < len(puts) else puts[-1].offset + puts[-1].size)
+    assert batch(root) == want
+
+
+def test_an_option_of_a_store_that_says_nothing_of_recovery_is_refused(tmp_path):
+    crashed(tmp_path / "s", 3)
+    options = ReadOptions.parse({"path": str(tmp_path / "s"), "store.checkcrconrecover": "false"})      # RocketMQ's name
+    assert options.store == (("checkCRCOnRecover", "false"),)
+    for name, text in (("segment_size_bytes", "no effect on a read"), ("recover_chek_crc", "did you mean recover_check_crc")):
+        with pytest.raises(ConfigError, match=text):
+            ReadOptions.parse({"path": str(tmp_path / "s"), f"store.{name}": "100000"})
 
 
 @pytest.mark.untraced("the test makes a crashed image by hand")

@@ -8,7 +8,7 @@ import os
 from collections.abc import Sequence
 from contextlib import suppress
 from itertools import pairwise
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from rmq_store.base.io.files import ControlFiles, open_regular
 from rmq_store.codec._layout import MAGIC_V1, MAGIC_V2
@@ -18,7 +18,8 @@ from rmq_store.fields import NamedTuple
 from rmq_store.log.recovery._scan import LogRecovery, Scan
 from rmq_store.log.recovery.salvage import keep_stretch
 
-__all__ = ["Outcome", "Rules", "find_end", "is_number", "load_names", "make_end"]
+__all__ = ["Outcome", "Rules", "find_end", "is_number", "load_names", "make_end",
+           "rules_of"]
 
 MARGIN_MS = 3000
 OFFSET_MAX = (1 << 63) - 1
@@ -37,6 +38,14 @@ class Rules(NamedTuple):
     logics_timestamp: int
     index_timestamp: int
     flushed_offset: int = 0         # the log is flushed up to here; 0: only the times tell
+
+
+def rules_of(options: Any, clean: bool, checkpoint: bool, times: Sequence[int]) -> Rules:
+    """Of a store with these options. clean: it was closed in order. checkpoint: there is one; times: what it holds."""
+    return Rules(clean=clean, compat=options.compat, check_crc=options.recover_check_crc,
+                 crc_property=options.record_crc_required, index_safe=options.index_enabled and options.index_recover_safe,
+                 checkpoint=checkpoint, physical_timestamp=times[0], logics_timestamp=times[1], index_timestamp=times[2],
+                 flushed_offset=times[5])
 
 
 class Outcome(NamedTuple):
