@@ -38,6 +38,7 @@ class AsyncConsumer:
         self._loop = asyncio.get_running_loop()
         self._waiters: set[asyncio.Future[None]] = set()
         self._polls = 0
+        self._writing = asyncio.Lock()
 
     @property
     def group(self) -> str:
@@ -55,8 +56,9 @@ class AsyncConsumer:
         return self._consumer.closed
 
     async def poll(self, max_count: int = 32, timeout: float | None = 0.0) -> Batch | None:
-        """As Consumer.poll. Report the outcome of the batch with `ack` and `nack`. For a single message that failed use
-        `await consumer.retry(message)`, because the batch's own retry holds the loop until the message is on the device."""
+        """As Consumer.poll. Report the outcome of the batch with `ack` and `nack`. For what waits for the
+        device use `await consumer.ack(batch, wait=True)` and `await consumer.retry(message)`: the batch's own calls would hold
+        the loop."""
         return await self._poll(max_count, deadline_of(timeout), None)
 
     async def _poll(self, max_count: int, end: float | None, stop: asyncio.Event | None) -> Batch | None:
@@ -120,7 +122,7 @@ class AsyncConsumer:
             batch.ack()
 
     async def run(self, handle: "Callable[[Message], object]", *, stop: asyncio.Event | None = None, max_count: int = 32,
-                  concurrency: int = 1) -> None:
+                  concurrency: int = 1, wait: bool = False) -> None:
         """Calls handle(message) for each message and awaits the result, until `stop` is set, the consumer or its store is
         closed, or the task is cancelled.
 
@@ -136,14 +138,15 @@ class AsyncConsumer:
             watch.add_done_callback(lambda _: self._wake())
         try:
             if concurrency == 1:
-                await self._work(handle, stop, max_count)
+                await self._work(handle, stop, max_count, wait)
             else:
-                await _side_by_side([self._work(handle, stop, 1) for _ in range(concurrency)])
+                await _side_by_side([self._work(handle, stop, 1, wait) for _ in range(concurrency)])
         finally:
             if watch is not None:
                 watch.cancel()
 
-    async def _work(self, handle: "Callable[[Message], object]", stop: asyncio.Event | None, max_count: int) -> None:
+    async def _work(self, handle: "Callable[[Message], object]", stop: asyncio.Event | None, max_count: int,
+                    wait: bool) -> None:
         while True:
             try:
                 batch = await self._poll(max_count, None, stop)
@@ -160,6 +163,8 @@ class AsyncConsumer:
                         break
             finally:
                 batch._settle(done)
+            if wait:
+                await self._flush_offsets()
 
     async def _handle(self, handle: "Callable[[Message], object]", message: "Message") -> None:
         try:
@@ -173,6 +178,20 @@ class AsyncConsumer:
             self._consumer._tell_failed(message, await self.retry(message), error)
         else:
             refuse_unrun("handle", handle, result)
+
+    async def ack(self, batch: Batch, *, wait: bool = False) -> None:
+        """As Batch.ack. With wait the task waits for the device, and the loop does not. Tasks that wait share one write."""
+        batch.ack()
+        if wait:
+            await self._flush_offsets()
+
+    async def _flush_offsets(self) -> None:
+        consumer, offsets = self._consumer, self._consumer._offsets
+        mark = offsets.mark()
+        consumer._check()
+        async with self._writing:           # one thread for all tasks
+            if not offsets.covers(mark):
+                await in_own_thread(lambda: offsets.flush(since=mark))
 
     async def retry(self, message: "Message", *, delay_level: int = 0) -> str:
         """As Consumer.retry; the task waits until the message is as durable as any put."""

@@ -17,6 +17,7 @@ class Offsets:
         self._core = core
         try:
             core.store.offsets.most = OFFSETS_MAX
+            core.store.offsets.keep_written(core.store.options.offsets_flush_interval_ms)
         except CorruptionError:         # which each request for an offset is told
             pass
 

@@ -240,8 +240,8 @@ def test_threads_handle_so_many_at_once(filled):
         if len(seen) == 6:
             stop.set()
 
-    before = threading.active_count()
     with filled.consumer("G", "T") as consumer:
+        before = threading.active_count()
         consumer.run(handle, stop=stop, concurrency=3)
         assert sorted(n for n, _ in seen) == list(range(6)) and len({thread for _, thread in seen}) == 3
         assert filled.offsets.query("G", "T", 0) == 6 and threading.active_count() == before

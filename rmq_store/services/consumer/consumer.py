@@ -19,8 +19,9 @@ from rmq_store.base.io.callbacks import refuse_unrun
 from rmq_store.base.io.threads import start_thread
 from rmq_store.errors import ForkedProcess, StoreStateError, illegal
 from rmq_store.events import Event, emit, named
+from rmq_store.services.consumer.batch import Batch, Queue
 from rmq_store.services.consumer.cold import ColdReads
-from rmq_store.services.consumer.counts import CountTable, GroupCounts
+from rmq_store.services.consumer.counts import CountTable
 from rmq_store.services.consumer.handling import (
     COUNT_MAX,
     RETRY,
@@ -34,7 +35,6 @@ from rmq_store.services.consumer.handling import (
     retry_topic,
     tell_too_large,
 )
-from rmq_store.services.consumer.light_offsets import offset_in
 from rmq_store.services.consumer.offsets import ConsumerOffsets
 from rmq_store.services.consumer.tables import GroupTable, TopicTable
 from rmq_store.status import GetStatus
@@ -51,97 +51,12 @@ LOOK_S = 1.0                # how long a waiting consumer goes without looking f
 EMPTY_GETS_MAX = 64         # gets in a row that find nothing that was asked for, before others have their turn
 
 
-class _Queue:
-    """Where this consumer is in one queue."""
-
-    __slots__ = ("again", "cold", "counts", "next", "out", "queue_id", "topic")
-
-    def __init__(self, topic: str, queue_id: int, next: int, counts: GroupCounts) -> None:
-        self.topic, self.queue_id, self.counts = topic, queue_id, counts
-        self.next, self.cold = next, False                  # offset to get next; the last get was of old messages
-        self.out: dict[int, int] = {}                       # batches handed out: begin -> behind, ascending
-        self.again: deque[tuple[int, int]] = deque()        # given back: to be handed out before `next`
-
-    def done(self) -> int:
-        """Everything below is acknowledged."""
-        open_ones = [*self.out, *(begin for begin, _ in self.again)]
-        return min(open_ones) if open_ones else self.next
-
-
-class Batch(Sequence["Message"]):
-    """Messages of one queue. Report their outcome with `ack` or `nack`, or `retry` single messages and then `ack`.
-
-    As a context manager: a normal exit acknowledges the batch, an exception gives it back. Messages are views; if a program
-    keeps many of them for long, their log files cannot be deleted.
-    """
-
-    def __init__(self, consumer: "Consumer", queue: _Queue, begin: int, end: int, messages: list["Message"]) -> None:
-        self._consumer, self._queue = consumer, queue
-        self.begin, self.end = begin, end
-        self.messages = messages
-        self._settled = False
-
-    @property
-    def topic(self) -> str:
-        """str; %RETRY%group for retried messages (see origin_topic)."""
-        return self._queue.topic
-
-    @property
-    def queue_id(self) -> int:
-        """int."""
-        return self._queue.queue_id
-
-    def ack(self) -> None:
-        """Marks all messages of the batch as done. A second call changes nothing."""
-        self._settle(len(self.messages))
-
-    def nack(self) -> None:
-        """Gives the whole batch back: the next poll hands all its messages out again."""
-        self._settle(0)
-
-    def _settle(self, done: int) -> None:
-        """So many from the beginning are done; the others are handed out again."""
-        if not self._settled:
-            begin = self.begin if done == 0 else self.end if done == len(self.messages) else self._place(self.messages[done])
-            self._consumer._settle(self._queue, self.begin, again=(begin, self.end) if begin < self.end else None)
-            self._settled = True        # not before: what failed can be said again
-
-    def _place(self, message: "Message") -> int:
-        """Its offset in this queue, which may be a light queue; the whole batch's begin where the record does not say it."""
-        place = offset_in(message, self.topic)
-        return self.begin if place is None or not self.begin <= place < self.end else place
-
-    def retry(self, message: "Message", *, delay_level: int = 0) -> str:
-        """Retries one failed message; see Consumer.retry. The batch still needs its ack."""
-        return self._consumer.retry(message, delay_level=delay_level)
-
-    def __reduce__(self) -> Any:
-        raise TypeError("a Batch cannot be pickled or copied, only this process can say what became of it: send its messages")
-
-    def __len__(self) -> int:
-        return len(self.messages)
-
-    def __getitem__(self, index: Any) -> Any:
-        return self.messages[index]
-
-    def __enter__(self) -> "Batch":
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *exc: object) -> None:
-        if kind is None:
-            self.ack()
-        else:
-            self.nack()
-
-    def __repr__(self) -> str:
-        return f"Batch({self.topic!r}, queue_id={self.queue_id}, offsets {self.begin} to {self.end}, {len(self)} messages)"
-
-
 class Consumer:
     """The consumer of one group in this process. `store.consumer` makes it. Any number of threads may poll it.
 
     Durability: an acknowledgement is committed to store.offsets. The store writes these every offsets_flush_interval_ms, in
-    close() and in `store.offsets.flush()`. After a crash, messages acknowledged since the last write are handed out again.
+    close(), in `ack(wait=True)` and in `store.offsets.flush()`. After a crash, messages acknowledged since the last write are
+    handed out again.
     """
 
     def __init__(self, store: "StoreWait", offsets: ConsumerOffsets, groups: GroupTable, topics_known: TopicTable,
@@ -155,8 +70,8 @@ class Consumer:
         self._store, self._offsets = store, offsets
         self._at_end, self._ordered = start == "last", ordered
         self._lock = StoreLock(store.path, f"the consumer of group {group}")
-        self._queues: dict[tuple[str, int], _Queue] = {}
-        self._turn: deque[_Queue] = deque()
+        self._queues: dict[tuple[str, int], Queue] = {}
+        self._turn: deque[Queue] = deque()
         self._looked = 0.0
         self._first_look = True
         self._waiting = 0
@@ -233,28 +148,28 @@ class Consumer:
             batch.ack()
 
     def run(self, handle: Callable[["Message"], object], *, stop: threading.Event | None = None, max_count: int = 32,
-            concurrency: int = 1) -> None:
+            concurrency: int = 1, wait: bool = False) -> None:
         """Calls handle(message) for each message, until `stop` is set, or the consumer or its store is closed.
 
         A message is done when `handle` returns. If `handle` raises, the error is logged with its traceback and the message is
-        retried (see retry).
-        At the end, messages that were taken but not begun are given back. max_count: how many messages to take at once.
-        concurrency: how many messages to handle at once, each in its own thread, including the calling thread; they are then
-        taken one by one. Thread-safety: any number of threads. Raises TypeError for a coroutine or generator function, OSError
-        from reading, and the errors of a retry.
+        retried (see retry). At the end, messages that were taken but not begun are given back. max_count: how many messages to
+        take at once. concurrency: how many messages to handle at once, each in its own thread, including the calling thread;
+        they are then taken one by one. wait: the offset is on the device before the next messages are taken; see Batch.ack.
+        Thread-safety: any number of threads. Raises TypeError for a coroutine or generator function, OSError from reading and
+        writing, and the errors of a retry.
         """
         check_handler(handle, concurrency, awaits=False)
         if stop is not None and not callable(getattr(stop, "is_set", None)):      # of threading, or multiprocessing
             raise illegal("stop", stop, "give a threading.Event")
         if concurrency == 1:
-            self._work(handle, () if stop is None else (stop,), max_count)
+            self._work(handle, () if stop is None else (stop,), max_count, wait)
             return
         ended = threading.Event()
         failed: list[BaseException] = []
 
         def work() -> None:
             try:
-                self._work(handle, (ended,) if stop is None else (ended, stop), 1)
+                self._work(handle, (ended,) if stop is None else (ended, stop), 1, wait)
             except BaseException as error:
                 failed.append(error)
             finally:
@@ -272,7 +187,8 @@ class Consumer:
         if failed:
             raise failed[0]
 
-    def _work(self, handle: Callable[["Message"], object], stops: Sequence[threading.Event], max_count: int) -> None:
+    def _work(self, handle: Callable[["Message"], object], stops: Sequence[threading.Event], max_count: int,
+              wait: bool) -> None:
         while not any(stop.is_set() for stop in stops):
             try:
                 batch = self.poll(max_count, timeout=0.2 if stops else None)
@@ -289,6 +205,8 @@ class Consumer:
                         break
             finally:
                 batch._settle(done)
+            if wait:
+                self._flush_offsets()
 
     def _handle(self, handle: Callable[["Message"], object], message: "Message") -> None:
         try:
@@ -336,7 +254,7 @@ class Consumer:
                 return None, True
         return None, False
 
-    def _get(self, queue: _Queue, begin: int, limit: int | None, max_count: int,
+    def _get(self, queue: Queue, begin: int, limit: int | None, max_count: int,
              scan_max: int | None) -> tuple[Batch | None, int]:
         """What is at `begin`: a batch and its end, or None and where to continue."""
         count = max_count if limit is None else min(max_count, limit - begin)
@@ -362,7 +280,7 @@ class Consumer:
 
     # ---- what became of it
 
-    def _settle(self, queue: _Queue, begin: int, again: tuple[int, int] | None) -> None:
+    def _settle(self, queue: Queue, begin: int, again: tuple[int, int] | None) -> None:
         with self._lock:
             if again is not None and begin in queue.out and again not in queue.again:
                 queue.again.append(again)
@@ -372,10 +290,15 @@ class Consumer:
                 if again is not None or self._ordered:
                     self._hub.wake()
 
-    def _commit(self, queue: _Queue) -> None:
+    def _commit(self, queue: Queue) -> None:
         done = queue.done()
         if self._offsets.query(self.group, queue.topic, queue.queue_id) < done:
             self._offsets.commit(self.group, queue.topic, queue.queue_id, done)
+
+    def _flush_offsets(self) -> None:
+        mark = self._offsets.mark()
+        self._check()               # what is settled later is not committed
+        self._offsets.flush(since=mark)
 
     def retry(self, message: "Message", *, delay_level: int = 0) -> str:
         """Puts a failed message into %RETRY%group, and the consumer hands it out again. After max_retries retries, or if
@@ -433,7 +356,7 @@ class Consumer:
         """Finds queues, also those that are new."""
         for topic, queue_id in [(name, row[0]) for name in self.topics for row in self._store._queues_of(name)]:
             if (topic, queue_id) not in self._queues:
-                queue = _Queue(topic, queue_id, self._begin(topic, queue_id), self._counts.of(self.group, topic))
+                queue = Queue(topic, queue_id, self._begin(topic, queue_id), self._counts.of(self.group, topic))
                 if queue_id != 0:           # that one is watched from the beginning, whether it is there or not
                     self._hub.watch(topic, queue_id)
                 self._queues[topic, queue_id] = queue

@@ -3,17 +3,21 @@
     {"offsetTable":{"topic@group":{queueId:next offset to consume,…},…}}       5.x adds "dataVersion"
 
 Commits are kept in memory and written every offsets_flush_interval_ms and when the store closes, as RocketMQ does; `flush`
-writes them at once. After a crash a group therefore meets again what it consumed since the last write, and misses nothing: the
-log is flushed before the offsets are written, so that no written offset, and no retry that it stands for, is ahead of what the
-device has. Thread-safety: every method, one lock. A broker's network thread reads and sets offsets that are there without it
-(`rows`). Fork: belongs to the store.
+writes them at once, once for all who wait. After a crash a group therefore meets again what it consumed since the last write,
+and misses nothing: the log is flushed before the offsets are written, so that no written offset, and no retry that it stands
+for, is ahead of what the device has. Where consumers are, a thread of its own writes, which no cleaning holds up.
+Thread-safety: every method, one lock. A broker's network thread reads and sets offsets that are there without it (`rows`).
+Fork: belongs to the store.
 """
+import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from rmq_store.base.io._lock import StoreLock
+from rmq_store.base.io.threads import start_thread
 from rmq_store.errors import StoreClosed, StoreNotWriteable
+from rmq_store.events import Event, emit
 from rmq_store.services.consumer._offsets import OffsetCell, OffsetRows
 from rmq_store.services.consumer.config_file import ConfigFile
 
@@ -42,6 +46,9 @@ class ConsumerOffsets:
         self._more: dict[str, Any] = {}         # what else the file holds: kept as it is
         self._versioned = compat == "5.x"
         self._dirty = self._ended = False
+        self._begun = self._written = 0         # writes, and the last one that ended well
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
         self._load()
 
     def _load(self) -> None:
@@ -158,28 +165,70 @@ class ConsumerOffsets:
             self._cells[key] = kept
         return count
 
-    def flush(self) -> None:
-        """Writes the committed offsets; they are durable when it returns. Raises OSError, StoreClosed: then the offsets stay in
-        memory, and the next flush writes them."""
+    def flush(self, *, since: int | None = None) -> None:
+        """Writes the committed offsets; they are durable when it returns. Calls that wait for the same write share it. Raises
+        OSError, StoreClosed: then the offsets stay in memory, and the next flush writes them. since: of `mark`; what was
+        committed before that is written."""
         if not self._readonly:
+            mark = self.mark() if since is None else since
             with self._write_lock:
+                if self.covers(mark):
+                    return          # by a write that began while this call waited
                 if (self._dirty or self.rows.changed) and self._ended:
                     raise StoreClosed(self._file.path)
                 self._write(self._flush_log)
 
+    def mark(self) -> int:
+        """Stands for what is committed now, for `flush` and `covers`."""
+        with self._lock:
+            return self._begun
+
+    def covers(self, mark: int) -> bool:
+        """Whether what was committed before `mark` was taken is on the device, by a write that began later."""
+        return self._written > mark
+
+    def keep_written(self, interval_ms: int) -> None:
+        """Starts the thread that writes every so many ms. The control thread of the store writes, too, but not while it deletes
+        files; so if the system gives no thread, only a long round of cleaning delays a write."""
+        with self._lock:
+            if self._thread is not None or self._readonly or self._ended:
+                return
+            try:
+                self._thread = start_thread(lambda: self._keep(interval_ms / 1000), "rmq-offsets")
+            except OSError:
+                pass
+
+    def _keep(self, interval_s: float) -> None:
+        failed = ""
+        while not self._stop.wait(interval_s):
+            try:
+                self.flush()
+                failed = ""
+            except StoreClosed:
+                return
+            except Exception as error:      # it is written the next time
+                if str(error) != failed:
+                    failed = str(error)
+                    emit(Event.TASK_FAILED, task="writing consumer offsets", path=self._file.path, error=failed)
+
     def end(self, write: bool) -> None:
         """The store closes, its log is flushed: the last write, if any; the directory may be another process's from then on."""
+        self._stop.set()
         with self._write_lock:
             try:
                 if write and not self._readonly:
                     self._write(lambda: None)
             finally:
                 self._ended = True
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
 
     def _write(self, flush_log: Callable[[], object]) -> None:
         try:
             with self._lock:
+                self._begun = number = self._begun + 1
                 if not self.rows.take_changed() and not self._dirty:
+                    self._written = number
                     return
                 self._dirty = False
                 table = {f"{topic}@{group}": queues for (topic, group), queues in self._now().items()}
@@ -191,7 +240,7 @@ class ConsumerOffsets:
         except BaseException:
             self._dirty = True
             raise
-        self._more = content
+        self._more, self._written = content, number
 
     # ---- the shape of the file
 

@@ -116,6 +116,7 @@ class Consuming:
         if self._readonly:
             raise StoreNotWriteable(self._root)
         offsets, groups, known = self.offsets, self.groups, self.topics
+        offsets.keep_written(store.options.offsets_flush_interval_ms)
         with self._lock:
             self._refuse_twice(group)
             made = Consumer(store, offsets, groups, known, self._counts, group, names, tags=tags, sql=chosen,
