@@ -16,16 +16,15 @@ from rmq_store.spark.stores import is_gone, whole_before
 from rmq_store.spark.unwrapping import inflating
 from rmq_store.spark.view_columns import ERROR_COLUMN
 
-__all__ = ["check_met", "open_if_there", "open_piece", "read_pieces"]
+__all__ = ["behind", "check_met", "open_if_there", "open_piece", "read_pieces", "refuse_another_file"]
 
 log = logging.getLogger("rmq_store.spark")
-
 
 
 def open_piece(piece: Piece, options: ReadOptions, verify: str | None = None) -> Split:
     """The kernel's Split of a piece, with the rows that the options choose. Raises OSError, and StoreStateError where the file
     is not the one that the planner saw."""
-    _refuse_another(piece)
+    refuse_another_file(piece)
     split = Split(piece.path, piece.start, piece.begin, piece.end, newest=piece.newest, aligned=piece.aligned,
                   verify=verify or options.verify, max_record=options.max_record_size, mapped=options.io != "pread",
                   whole_before=_whole_before(piece, options))
@@ -75,8 +74,9 @@ def check_met(path: str, broker: str, start: int, known: Met, cut: bool = False)
             "this path on every node; then read it again")
 
 
-def _refuse_another(piece: Piece) -> None:
-    """A worker that sees another store at the path, or one that was replaced since the plan, must not read it."""
+def refuse_another_file(piece: Piece) -> None:
+    """A worker that sees another store at the path, or one that was replaced since the plan, must not read it. Raises
+    StoreStateError, FileNotFoundError."""
     if piece.head is not None:
         check_met(piece.path, piece.broker, piece.start, piece.head)
     if piece.last is not None and piece.last[0] >= piece.start:     # not there: cut, or a copy that is behind; its end tells
@@ -89,6 +89,16 @@ def _open(piece: Piece, options: ReadOptions) -> Split | None:
     if split is None:
         _lost(piece, options, piece.begin, "the file was deleted by cleaning since this read was planned")
     return split
+
+
+def behind(piece: Piece, position: int) -> CorruptionError | None:
+    """The error for a log that ends at `position` here, before the end that the planner saw; None where it goes so far."""
+    if not piece.full or position + BLANK_SIZE > piece.end:
+        return None
+    error = CorruptionError(piece.path, position, f"the records up to {piece.end}, as when this was planned",
+                            f"the log ends at {position} on this machine: it was cut since, or this is a copy that is behind")
+    error.cure = "have the whole store at this path on every node, and run it again"
+    return error
 
 
 def _lost(piece: Piece, options: ReadOptions, begin: int, why: str) -> None:
@@ -119,9 +129,8 @@ def read_pieces(pieces: tuple[Piece, ...], options: ReadOptions, columns: dict[s
                         raise corruption(piece, region)
                     if options.on_corrupt == "emit":
                         yield _error_row(schema, piece, region)
-            if piece.full and split.position + BLANK_SIZE <= piece.end:
-                _lost(piece, options, split.position, f"the log ends at {split.position} on this machine: it was cut since, or "
-                      "this is a copy that is behind")
+            if (short := behind(piece, split.position)) is not None:
+                _lost(piece, options, split.position, str(short.found))
         finally:
             split.close()
 

@@ -18,8 +18,8 @@ _BACK = (1 << 16, 1 << 23, 1 << 62)
 
 
 def identity_of(broker: Broker, files: Sequence[LogFile], position: int, mapped: bool) -> Identity:
-    """Of a place in a log. Raises OSError."""
-    head = next((found for file in files if (found := file.head()) is not None), None)
+    """Of a place in a log. A record at or behind it may be torn, or still be written: it identifies nothing. Raises OSError."""
+    head = next((found for file in files if file.start < position and (found := file.head()) is not None), None)
     last = last_before(broker, files, position, mapped)
     return {"head": None if head is None else list(head), "last": None if last is None else list(last)}
 
@@ -76,6 +76,6 @@ def refuse_another(broker: Broker, files: Sequence[LogFile], known: Mapping[str,
             continue
         if found is None or list(found) != list(record):
             raise StoreStateError(
-                f"{broker.root} (broker {broker.name}) does not have the record at log offset {record[0]} that the run before "
-                "met there: another store is at this path now, or it lost its end in a crash and wrote on. Put the store back "
-                f"that was read, or {anew}")
+                f"{broker.root} (broker {broker.name}) does not have the record at log offset {record[0]} that was read "
+                "there before: another store is at this path now, or it lost its end in a crash and wrote on. Put the store "
+                f"back that was read, or {anew}")

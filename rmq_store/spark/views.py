@@ -1,6 +1,7 @@
 """The views beside messages: what a store says of itself. Each is split by queue or file; the rows are made in the workers."""
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -19,7 +20,7 @@ from rmq_store.errors import CorruptionError
 from rmq_store.queues.index.geometry import geometry_of
 from rmq_store.services.backup.met import Met
 from rmq_store.services.compaction.files import queues_on_disk
-from rmq_store.spark.arrow import check_met, open_if_there
+from rmq_store.spark.arrow import behind, check_met, open_if_there
 from rmq_store.spark.compacted import compaction_rows
 from rmq_store.spark.options import ReadOptions
 from rmq_store.spark.positions import LogPositions, snapshot_ends
@@ -62,8 +63,13 @@ def plan_view(options: ReadOptions) -> list[tuple[Any, ...]]:
         else:
             parts.append((Task(broker),))
     logs = {broker: next(iter(log_files(broker, holes=True)), None) for broker in options.brokers}
-    heads = {broker: None if log is None else log.head() for broker, log in logs.items()}
+    heads = {broker: None if log is None or (log.newest and _end(broker, options) == log.start) else log.head()
+             for broker, log in logs.items()}
     return [tuple(task._replace(head=heads[task.broker], log=logs[task.broker]) for task in part) for part in parts] or [()]
+
+
+def _end(broker: Broker, options: ReadOptions) -> int:
+    return LogPositions(broker, replace(options, on_corrupt="skip")).end(over=True)
 
 
 def read_view(part: tuple[Any, ...], options: ReadOptions, columns: dict[str, str]) -> Iterator[Any]:
@@ -259,5 +265,7 @@ def _errors(part: tuple[Any, ...], options: ReadOptions) -> Iterator[dict[str, A
             while not split.done:
                 split.skip()
                 regions += split.take_bad()
+            if (short := behind(piece, split.position)) is not None:
+                raise short
         yield {"brokerName": [piece.broker] * len(regions), "file": [piece.path] * len(regions),
                "offset": [r.begin for r in regions], "endOffset": [r.end for r in regions], "kind": [r.kind for r in regions]}

@@ -13,9 +13,10 @@ from typing import Any
 from rmq_store.codec.bad import FINDINGS
 from rmq_store.services.integrity.findings import SEVERITY, Finding, merged
 from rmq_store.services.integrity.verification import Verification
-from rmq_store.spark.arrow import open_if_there
+from rmq_store.spark.arrow import behind, open_if_there
 from rmq_store.spark.jobs import cross
 from rmq_store.spark.options import ReadOptions
+from rmq_store.spark.positions import snapshot_ends
 from rmq_store.spark.scan import option_texts
 from rmq_store.spark.schema import arrow_schema
 from rmq_store.spark.splits import Piece
@@ -45,7 +46,7 @@ def plan(arguments: dict[str, Any]) -> list[Any]:
     crossing: list[tuple[int, list[Any]]] = []
     by_root: dict[str, list[Piece]] = {broker.root: [] for broker in options.brokers}
     roots = {broker.name: broker.root for broker in options.brokers}
-    for part in plan_read(options):
+    for part in plan_read(options, snapshot_ends(options, left=True)):
         parts.append(["log", [list(vars(piece).values()) for piece in part]])
         for piece in part:
             by_root[roots[piece.broker]].append(piece)
@@ -87,6 +88,8 @@ def _walk(piece: Piece, options: ReadOptions) -> Iterator[dict[str, Any]]:
         while not split.done:
             split.skip()
             bad += split.take_bad()
+        if (short := behind(piece, split.position)) is not None:
+            raise short
         yield {"file": piece.path, "begin": piece.begin, "first": split.first, "position": split.position,
                "records": split.records, "bytes": split.record_bytes}
     for region in bad:

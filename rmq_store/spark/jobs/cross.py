@@ -17,40 +17,47 @@ from rmq_store.services.integrity.again import confirmed
 from rmq_store.services.integrity.findings import Finding, merged
 from rmq_store.services.integrity.verification import Verification
 from rmq_store.spark.arrow import open_if_there
+from rmq_store.spark.identity import refuse_another
 from rmq_store.spark.options import ReadOptions
 from rmq_store.spark.positions import LogPositions
 from rmq_store.spark.splits import Piece
-from rmq_store.spark.stores import Broker, index_files, queue_files, queues
+from rmq_store.spark.stores import Broker, index_files, log_files, queue_files, queues
 
 __all__ = ["check", "parts_of", "row_of", "store_of"]
 
+
 def parts_of(broker: Broker, pieces: list[Piece], options: ReadOptions) -> list[tuple[int, list[Any]]]:
-    """The parts of one store, each with the bytes that it looks at: [kind, root, end of the log, what]. No part for a directory
-    of log files alone."""
+    """The parts of one store, each with the bytes that it looks at: [kind, root, end of the log, which log, what]. No part for
+    a directory of log files alone."""
     root = broker.root
     if not broker.logs and not os.path.isdir(os.path.join(root, "commitlog")):
         return []
-    end = LogPositions(broker, options).end(over=True)
-    found: list[tuple[int, list[Any]]] = [(0, ["store", root, end, None])]
-    found += [(piece.size, ["entries", root, end, list(vars(piece).values())]) for piece in pieces]
+    log = LogPositions(broker, options)
+    end = log.end(over=True)
+    known = log.identity(end)
+    found: list[tuple[int, list[Any]]] = [(0, ["store", root, end, known, None])]
+    found += [(piece.size, ["entries", root, end, known, list(vars(piece).values())]) for piece in pieces]
     group: list[tuple[str, int]] = []
     size = 0
     for topic, queue_id, directory in queues(root):
         group.append((topic, queue_id))
         size += sum(length for _, _, length in queue_files(directory))
         if size >= options.split_size:
-            found.append((size, ["queues", root, end, group]))
+            found.append((size, ["queues", root, end, known, group]))
             group, size = [], 0
-    found.append((size, ["queues", root, end, group]))
-    found += [(_size(path), ["index", root, end, i]) for i, path in enumerate(index_files(root))]
+    found.append((size, ["queues", root, end, known, group]))
+    found += [(_size(path), ["index", root, end, known, i]) for i, path in enumerate(index_files(root))]
     sealed = {piece.start: piece.path for piece in pieces}
-    found += [(_size(sealed[start]), ["manifest", root, end, start]) for start in manifest.listed(root) if start in sealed]
+    found += [(_size(sealed[start]), ["manifest", root, end, known, start]) for start in manifest.listed(root)
+              if start in sealed]
     return found
 
 
 def check(part: list[Any], options: ReadOptions, store: dict[str, Any]) -> tuple[list[Finding], int, int]:
     """Looks at one part: findings, and how many records with keys stand behind the index's last entry, the first of them."""
-    kind, root, end, what = part
+    kind, root, end, known, what = part
+    broker = next(broker for broker in options.brokers if broker.root == root)
+    refuse_another(broker, log_files(broker, holes=True), known, 1 << 63, "have it at this path on every node")
     with Verification(root, store_of(root, options, store)) as v:
         v.log_end = end
         if kind == "manifest":

@@ -12,13 +12,23 @@ from rmq_store.access.bulk._rebuild import count_keys, index_part
 from rmq_store.base.io.files import open_regular
 from rmq_store.codec._layout import INDEX_AT_BEGIN_TIMESTAMP, INDEX_HEADER_SIZE
 from rmq_store.codec.layout import get64
+from rmq_store.errors import StoreStateError
 from rmq_store.queues.index.geometry import geometry_of
 from rmq_store.services.integrity.choosing import chosen_options
-from rmq_store.spark.jobs.pieces import PART_SIZE, Piece, check_chain, store_with_log, whole_log
+from rmq_store.spark.jobs.pieces import (
+    PART_SIZE,
+    Part,
+    check_chain,
+    check_log,
+    reached,
+    seen,
+    store_with_log,
+    whole_log,
+)
 from rmq_store.spark.jobs.queues import put_in_place
 from rmq_store.spark.leftovers import drop, work_directory
 from rmq_store.spark.schema import arrow_schema
-from rmq_store.spark.stores import Broker, index_files
+from rmq_store.spark.stores import index_files
 
 __all__ = ["RebuiltIndex", "rebuild_index"]
 
@@ -38,30 +48,28 @@ class RebuiltIndex:
 
 
 def plan(arguments: dict[str, Any]) -> list[Any]:
-    if "files" not in arguments:
-        return list(enumerate(_log(arguments)))
-    return list(enumerate(arguments["files"]))
+    return list(enumerate(arguments["parts"]))
 
 
 def work(part: Any, arguments: dict[str, Any]) -> Iterator[Any]:
     import pyarrow as pa
 
     number, what = part
-    if "files" not in arguments:
-        keys, first, position = count_keys(what)
+    if "slots" not in arguments:
+        keys, first, position = count_keys(seen(what))
+        reached(what, position)
         row = {"part": number, "path": what[1], "begin": what[3], "first": first, "position": position, "keys": keys}
     else:
-        begin, skip, take = what
-        pieces = _log(arguments)[begin:]
-        keys = index_part(pieces, os.path.join(arguments["directory"], "files"),
+        pieces, skip, take = what
+        keys = index_part([seen(piece) for piece in pieces], os.path.join(arguments["directory"], "files"),
                           os.path.join(arguments["directory"], "tmp"), number, arguments["slots"],
                           arguments["entries"], skip, take)
+        if keys != take:
+            raise StoreStateError(f"{pieces[-1][1]}: {keys} keys are there, {take} were counted: the log was cut since, or "
+                                  "this is a copy that is behind: have the whole store at this path on every node, and run "
+                                  "the job again")
         row = {"part": number, "keys": keys}
     yield pa.RecordBatch.from_pylist([row], schema=arrow_schema(COLUMNS))
-
-
-def _log(arguments: dict[str, Any]) -> list[Piece]:
-    return whole_log(Broker("", arguments["root"], tuple(arguments["logs"])), arguments["splitSize"])
 
 
 def rebuild_index(spark: Any, root: str, install: bool = False, split_size: int = PART_SIZE, slots: int | None = None,
@@ -78,26 +86,27 @@ def rebuild_index(spark: Any, root: str, install: bool = False, split_size: int 
     place = os.path.join(store.root, ".spark", "rebuild")
     target = os.path.join(place, "index")
     found = _geometry(root)
+    pieces, known = whole_log(store, split_size)
     with work_directory(place, "index") as work:
         for name in ("files", "tmp"):
             os.mkdir(os.path.join(work, name))
-        common: dict[str, Any] = {"root": store.root, "logs": store.logs, "splitSize": split_size, "directory": work,
-                                  "slots": slots or found[0], "entries": entries or found[1]}
-        counted = sorted(collect(spark, "rebuild_index", common), key=lambda row: row.part)
+        shape: dict[str, Any] = {"slots": slots or found[0], "entries": entries or found[1]}
+        counted = sorted(collect(spark, "rebuild_index", {"parts": pieces}), key=lambda row: row.part)
         check_chain((r.path, r.begin, r.first, r.position) for r in counted)
-        files = _files([r["keys"] for r in counted], common["entries"] - 1)
+        files = _files([r["keys"] for r in counted], shape["entries"] - 1, pieces)
         made = 0
         if files:
-            made = sum(r["keys"] for r in collect(spark, "rebuild_index", {**common, "files": files}))
+            made = sum(r["keys"] for r in collect(spark, "rebuild_index", {"parts": files, "directory": work, **shape}))
+        check_log(store, known)
         drop(target)
         os.rename(os.path.join(work, "files"), target)      # what a late attempt makes now has no place to go
     _rename(target, len(files))
-    directory = put_in_place(root, target, "index") if install else target
-    return RebuiltIndex(directory, len(files), made, common["slots"], common["entries"])
+    directory = put_in_place(store, known, target, "index") if install else target
+    return RebuiltIndex(directory, len(files), made, shape["slots"], shape["entries"])
 
 
-def _files(keys: list[int], each: int) -> list[tuple[int, int, int]]:
-    """For each index file: the part its first key is in, the keys of that part before it, how many keys it takes."""
+def _files(keys: list[int], each: int, pieces: list[Part]) -> list[tuple[list[Part], int, int]]:
+    """For each index file: the parts that its keys are in, the keys in the first of them before it, how many keys it takes."""
     total = sum(keys)
     found = []
     part = before = 0
@@ -105,7 +114,11 @@ def _files(keys: list[int], each: int) -> list[tuple[int, int, int]]:
         while before + keys[part] <= first:
             before += keys[part]
             part += 1
-        found.append((part, first - before, min(each, total - first)))
+        take, last, upto = min(each, total - first), part + 1, before + keys[part]
+        while upto < first + take:
+            upto += keys[last]
+            last += 1
+        found.append((pieces[part:last], first - before, take))
     return found
 
 

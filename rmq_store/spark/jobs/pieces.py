@@ -1,4 +1,5 @@
-"""Whole logs cut into parts for jobs that must see every record, and the proof that the parts met. Without pyspark."""
+"""Whole logs cut into parts for jobs that must see every record, the proof that the parts met, and that all is of one log: a
+part carries what the planner saw, the worker compares, and so does who puts the results in place. Without pyspark."""
 import os
 from collections.abc import Iterable
 from itertools import pairwise
@@ -6,12 +7,16 @@ from typing import Any
 
 from rmq_store.config import values
 from rmq_store.errors import ConfigError, CorruptionError, LogDirectoryMissing
-from rmq_store.spark.splits import pieces_of
+from rmq_store.spark.arrow import behind, refuse_another_file
+from rmq_store.spark.identity import Identity, last_before, refuse_another
+from rmq_store.spark.options import ReadOptions
+from rmq_store.spark.positions import LogPositions
+from rmq_store.spark.splits import Piece, pieces_of, with_end
 from rmq_store.spark.stores import Broker, log_files
 
-__all__ = ["PART_SIZE", "Piece", "check_chain", "store_with_log", "whole_log"]
+__all__ = ["PART_SIZE", "Part", "check_chain", "check_log", "reached", "seen", "store_with_log", "whole_log"]
 
-Piece = list[Any]       # broker, path, start, begin, end, newest, aligned: JSON data
+Part = list[Any]        # the fields of a Piece: JSON data
 PART_SIZE = 256 << 20   # of log a task: enough that what Spark spends on a task counts little
 
 
@@ -25,12 +30,35 @@ def store_with_log(root: str, commitlog_path: Any = None) -> Broker:
     if missing := [place for place in logs if not os.path.isdir(place)]:
         raise LogDirectoryMissing(missing[0], None, "a directory of the commit log (commitlog_path)",
                                   "none: mount its disk, a rebuild needs the whole log")
-    return Broker("", os.path.abspath(root), tuple(logs))
+    place = os.path.abspath(root)
+    return Broker(os.path.basename(place), place, tuple(logs))
 
 
-def whole_log(store: Broker, size: int = PART_SIZE) -> list[Piece]:
-    """All of a log in parts of `size` bytes. Raises CorruptionError where a file between others is missing."""
-    return [list(vars(p).values())[:7] for p in pieces_of(store, log_files(store), 0, (1 << 63) - 1, size)]
+def whole_log(store: Broker, size: int = PART_SIZE) -> tuple[list[Part], Identity]:
+    """All of a log in parts of `size` bytes, up to where it ends now (where recovery ends it, of a store that was not closed),
+    and which log it is. Raises CorruptionError where a file between others is missing."""
+    log = LogPositions(store, ReadOptions((store,), io="pread"))
+    end, files = log.end(over=True), log.files()
+    pieces = with_end(pieces_of(store, files, 0, end, size), last_before(store, files, end, mapped=False))
+    return [list(vars(piece).values()) for piece in pieces], log.identity(end)
+
+
+def seen(part: Part) -> Part:
+    """The part for the kernel, where this machine sees the file that the planner saw. Raises StoreStateError,
+    FileNotFoundError."""
+    refuse_another_file(Piece(*part))
+    return part[:7]
+
+
+def reached(part: Part, position: int) -> None:
+    """Raises CorruptionError where the records of a part end at `position`, before those that the planner saw."""
+    if (short := behind(Piece(*part), position)) is not None:
+        raise short
+
+
+def check_log(store: Broker, known: Identity) -> None:
+    """For who puts in place what was made of a log. Raises StoreStateError where another one is there now."""
+    refuse_another(store, log_files(store), known, 1 << 63, "run the job again")
 
 
 def check_chain(rows: Iterable[tuple[str, int, int | None, int]]) -> None:

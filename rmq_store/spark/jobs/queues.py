@@ -21,7 +21,8 @@ from rmq_store.codec.layout import get64
 from rmq_store.errors import ConfigError, CorruptionError
 from rmq_store.log.recovery import lockfile
 from rmq_store.services.cleaning.removing import removed_queues
-from rmq_store.spark.jobs.pieces import PART_SIZE, check_chain, store_with_log, whole_log
+from rmq_store.spark.identity import Identity
+from rmq_store.spark.jobs.pieces import PART_SIZE, check_chain, check_log, reached, seen, store_with_log, whole_log
 from rmq_store.spark.leftovers import drop, sync, work_directory
 from rmq_store.spark.schema import arrow_schema
 from rmq_store.spark.stores import Broker, LogFile, log_files, queue_files, queues
@@ -44,13 +45,14 @@ class RebuiltQueues:
 
 
 def plan(arguments: dict[str, Any]) -> list[Any]:
-    return whole_log(Broker("", arguments["root"], tuple(arguments["logs"])), arguments["splitSize"])
+    return list(arguments["pieces"])
 
 
 def work(part: Any, arguments: dict[str, Any]) -> Iterator[Any]:
     import pyarrow as pa
 
-    rows, first, position = queue_part(part, arguments["directory"], arguments["fileSize"], removed=arguments["removed"])
+    rows, first, position = queue_part(seen(part), arguments["directory"], arguments["fileSize"], removed=arguments["removed"])
+    reached(part, position)
     place = {"path": part[1], "begin": part[3], "first": first, "position": position}
     made = [{**place, "topic": t, "queueId": q, "low": low, "high": high, "entries": n} for t, q, low, high, n in rows]
     yield pa.RecordBatch.from_pylist(made or [place], schema=arrow_schema(COLUMNS))
@@ -77,11 +79,12 @@ def rebuild_queues(spark: Any, root: str, install: bool = False, split_size: int
     target = os.path.join(place, "consumequeue")
     size = file_size or present_file_size(root)
     removed = [(topic, queue_id, below) for (topic, queue_id), below in removed_queues(ControlFiles(IoTable()), root).items()]
+    pieces, known = whole_log(store, split_size)
     with work_directory(place, "consumequeue") as work:
-        rows = collect(spark, "rebuild_queues", {"root": store.root, "logs": store.logs, "directory": work,
-                                                 "fileSize": size, "splitSize": split_size, "removed": removed})
+        rows = collect(spark, "rebuild_queues", {"pieces": pieces, "directory": work, "fileSize": size, "removed": removed})
         check_chain({(r.path, r.begin, r.first, r.position) for r in rows})
         found = _chained(rows)
+        check_log(store, known)
         drop(target)
         os.rename(work, target)
     logs = log_files(store)
@@ -92,7 +95,7 @@ def rebuild_queues(spark: Any, root: str, install: bool = False, split_size: int
     _sync_all(target)
     directory = target
     if install:
-        directory = put_in_place(root, target, "consumequeue")
+        directory = put_in_place(store, known, target, "consumequeue")
     return RebuiltQueues(directory, len(found), sum(high - low + 1 for low, high in found.values()))
 
 
@@ -132,18 +135,19 @@ def _times(directory: str, high: int, logs: list[LogFile]) -> None:
         with open(path, "rb", buffering=0, opener=open_regular) as file:
             newest = os.pread(file.fileno(), UNIT_SIZE, min(high * UNIT_SIZE, start + size - UNIT_SIZE) - start)
         offset = get64(newest, UNIT_AT_PHYSICAL_OFFSET)
-        log = next(f for f in logs if f.start <= offset < f.end)
-        stored = record_time(log.path, offset - log.start)
+        log = next((f for f in logs if f.start <= offset < f.end), None)        # None: cleaned meanwhile
+        stored = None if log is None else record_time(log.path, offset - log.start)
         if stored is not None:
             os.utime(path, ns=(stored * 1_000_000, stored * 1_000_000))
 
 
-def put_in_place(root: str, made: str, name: str) -> str:
-    """Swaps a directory of a store for a new one, under the store's lock; returns its path."""
-    files = ControlFiles(IoTable())
+def put_in_place(store: Broker, known: Identity, made: str, name: str) -> str:
+    """Swaps a directory of a store for a new one, under the store's lock; returns its path. known: which log it was made of."""
+    files, root = ControlFiles(IoTable()), store.root
     place = os.path.join(root, name)
     lock = lockfile.acquire(files, root)
     try:
+        check_log(store, known)
         sync(made)
         if os.path.isdir(place):
             os.rename(place, os.path.join(root, ".spark", f"replaced-{name}-{time.time_ns()}"))
