@@ -81,7 +81,7 @@ class AdminTopics:
 
     def _topic_stats(self, request: Request) -> Frame:
         core, store, name = self._core, self._core.store, request.text("topic")
-        topic = core.topics.find(name)
+        topic = core.topics.find_to_read(name)
         if topic is None:
             raise Refused(Code.TOPIC_NOT_EXIST, f"topic[{name:.255}] not exist")
         rows = []
@@ -180,7 +180,7 @@ class AdminTopics:
         known = store.offsets.topics(group)
         rows = []
         for name in [asked] if asked else known:
-            topic = core.topics.get(name)
+            topic = core.topics.find_to_read(name)
             if topic is None or name.startswith(DEAD):
                 continue
             online = core.clients.group(group)
@@ -200,7 +200,7 @@ class AdminTopics:
         connected, 4.9 refuses, and 5.x resets every queue (resetOffsetInner)."""
         core, store = self._core, self._core.store
         name, group, time_ms = request.text("topic"), request.text("group"), request.long("timestamp")
-        topic, force = core.topics.get(name), request.flag("isForce")
+        topic, force = core.topics.find_to_read(name), request.flag("isForce")
         if topic is None:
             raise Refused(Code.SYSTEM_ERROR, f"[reset-offset] reset offset failed, no topic in this broker. topic={name:.255}")
         before = {queue: store.offsets.query(group, name, queue) for queue in range(topic.write)}

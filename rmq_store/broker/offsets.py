@@ -62,7 +62,7 @@ class Offsets:
 
     def _update(self, request: Request) -> Frame:
         topic, offset = request.text("topic"), request.long("commitOffset")
-        known = self._core.topics.find(topic)
+        known = self._core.topics.find_to_read(topic)
         if known is None:
             raise Refused(Code.TOPIC_NOT_EXIST, f"Topic {topic:.255} not exist!")
         group, queue_id = request.text("consumerGroup"), request.integer("queueId")

@@ -10,6 +10,7 @@ from rmq_store.broker.codes import FAQ, PERM_READ, Code
 from rmq_store.broker.core import Core, Processor
 from rmq_store.broker.holding import Held
 from rmq_store.broker.request import Refused, Request, body_of
+from rmq_store.broker.topics import is_light
 from rmq_store.errors import FilterIllegal, RmqStoreError
 from rmq_store.fields import NamedTuple
 from rmq_store.remoting.frame import FRAME_MAX, Frame
@@ -22,6 +23,7 @@ BYTES_MAX = FRAME_MAX - (1 << 20)
 SUSPEND_MAX_MS = 3_600_000
 TAGS_MAX = 32 << 10
 COUNT_MAX = 1 << 16
+AWAITED_MAX = 100_000           # light queues without a message
 OFFSET_MOVED_EVENT = "OFFSET_MOVED_EVENT"
 INNER_BATCH = 0x80          # bit of a record's sysFlag
 
@@ -52,6 +54,7 @@ class Pulling:
         self._core = core
         self._counting = threading.Lock()
         self._memory = memory_limit()
+        self._awaited: set[str] = set()         # light queues that had no message when somebody began to wait for one
 
     def processors(self) -> dict[int, Processor]:
         return {11: self._pull, 361: self._pull}
@@ -86,7 +89,7 @@ class Pulling:
             raise Refused(Code.GROUP_NOT_EXIST, f"subscription group [{name:.255}] does not exist,{FAQ}")
         if not group.consume:
             raise Refused(Code.NO_PERMISSION, f"subscription group no permission, {name}")
-        topic = core.topics.find(topic_name)
+        topic = core.topics.find_to_read(topic_name)
         if topic is None:
             raise Refused(Code.TOPIC_NOT_EXIST, f"topic[{topic_name:.255}] not exist, apply first please!{FAQ}")
         if not topic.perm & PERM_READ:
@@ -207,9 +210,21 @@ class Pulling:
                               "%d; the event of it is not stored: %s", pull.group, pull.topic, pull.queue_id, pull.offset,
                               following, error)
 
+    def _may_await(self, name: str) -> bool:
+        """A queue that is waited for stays in the store's table, and clients can name any light queue."""
+        with self._counting:
+            if name not in self._awaited and self._core.store.max_offset(name, 0) == 0:
+                if len(self._awaited) >= AWAITED_MAX:
+                    return False
+                self._awaited.add(name)
+            return True
+
     def _hold(self, pull: Pull, bits: int, answer: Frame) -> Frame | None:
         """Keeps the pull; the answer that it has now is sent when nothing comes."""
         request, options = pull.request, self._core.options
+        if is_light(self._core.store, pull.topic) and not self._may_await(pull.topic):
+            raise Refused(Code.SYSTEM_BUSY, f"light queue {pull.topic} has no message, and clients wait for {AWAITED_MAX} such "
+                          "queues already: wait for queues that have messages")
         wait_ms = min(request.long("suspendTimeoutMillis", 0), SUSPEND_MAX_MS)
         if not options["longPollingEnable"]:
             wait_ms = options["shortPollingTimeMills"]

@@ -14,14 +14,15 @@ from rmq_store.broker.codes import DEAD, NO_SEND, PERM_INHERIT, PERM_READ, PERM_
 from rmq_store.broker.options import BrokerOptions
 from rmq_store.fields import NamedTuple
 from rmq_store.services.cleaning.removing import is_system_topic
+from rmq_store.services.consumer.light_offsets import LMQ_PREFIX
 from rmq_store.services.consumer.table import Table
 from rmq_store.services.consumer.tables import GroupTable, TopicTable, queue_type
 from rmq_store.store import MessageStore
 
-__all__ = ["DEFAULT_TOPIC", "Group", "Groups", "Topic", "Topics", "any_queue", "topic_problem"]
+__all__ = ["DEFAULT_TOPIC", "Group", "Groups", "Topic", "Topics", "any_queue", "is_light", "topic_problem"]
 
 DEFAULT_TOPIC = "TBW102"
-NAME_MAX, RETRY_NAME_MAX = 127, 255
+NAME_MAX, RETRY_NAME_MAX, LIGHT_NAME_MAX = 127, 255, 255
 TOPICS_MAX = GROUPS_MAX = 100_000       # that clients can make
 _LEGAL = partial(re.fullmatch, r"[%|a-zA-Z0-9_-]+")
 READ_WRITE = PERM_READ | PERM_WRITE
@@ -65,6 +66,12 @@ def topic_problem(topic: str) -> str:
     if len(topic) > (RETRY_NAME_MAX if topic.startswith((RETRY, DEAD)) else NAME_MAX):
         return "The specified topic is longer than topic max length."
     return ""
+
+
+def is_light(store: MessageStore, name: str) -> bool:
+    """Whether a topic is a light queue of this store, or a group one that RocketMQ keeps no entry of."""
+    return (store.options.enable_lmq and name.startswith(LMQ_PREFIX) and len(name) <= LIGHT_NAME_MAX
+            and _LEGAL(name) is not None)
 
 
 def any_queue(count: int) -> int:
@@ -142,6 +149,12 @@ class Topics:
             self.enter(name)
             found = self.get(name)
         return found
+
+    def find_to_read(self, name: str) -> Topic | None:
+        """As find; a light queue, too, which has queue 0 alone and no entry in the table (RocketMQ: LmqTopicConfigManager)."""
+        if is_light(self._store, name):
+            return Topic(name, 1, 1, READ_WRITE)
+        return self.find(name)
 
     def create_for_send(self, name: str, default: str, queues: int, sys_flag: int) -> Topic | None:
         """As TopicConfigManager.createTopicInSendMessageMethod: by the topic that the client names as default."""
@@ -224,7 +237,7 @@ class Groups:
     """What config/subscriptionGroup.json says of groups."""
 
     def __init__(self, store: MessageStore, options: BrokerOptions, on_change: Callable[[str], None]) -> None:
-        self._options, self._on_change = options, on_change
+        self._store, self._options, self._on_change = store, options, on_change
         self._table: GroupTable = store.group_table
         self._rows = _Rows(self._table, _group)
 
@@ -238,8 +251,11 @@ class Groups:
         return self._rows.now().get(name)
 
     def find(self, name: str) -> Group | None:
-        """The group; made if groups are made on demand (RocketMQ: findSubscriptionGroupConfig)."""
+        """The group; made if groups are made on demand (RocketMQ: findSubscriptionGroupConfig). A group %LMQ%... needs no entry
+        where light queues are on (LmqSubscriptionGroupManager)."""
         found = self.get(name)
+        if found is None and is_light(self._store, name):
+            return _group(name, {})
         if found is None and name and self._may_make(name):
             self._table.add(name)
             self._on_change(name)
