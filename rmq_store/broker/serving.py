@@ -36,7 +36,7 @@ from rmq_store.broker.workers import Workers
 from rmq_store.config import values
 from rmq_store.config.sources import read_config
 from rmq_store.errors import ArgumentIllegal, ConfigError
-from rmq_store.namesrv.routes import Routes
+from rmq_store.namesrv.routes import Routes, Steps
 from rmq_store.network.front import Answer, NativeFront
 from rmq_store.remoting.client import advertise_text, listen_address, listening, servers
 from rmq_store.remoting.frame import RESPONSE, Frame
@@ -205,11 +205,15 @@ class Broker:
             return self._core.dressed(frame.answer(Code.NOT_SUPPORTED, f" request type {frame.code} not supported"))
         return self._processors.answer(connection, frame)
 
-    def _routes_answer(self, connection: Any, frame: Frame) -> Frame | None:
+    def _routes_answer(self, connection: Any, frame: Frame) -> Answer:
         assert self._routes is not None
         if frame.flag & RESPONSE:           # of a client that nobody asked
             return None
-        return self._core.dressed(self._routes.answer(connection, frame))
+        answer = self._routes.answer(connection, frame)
+        return self._core.dressed(answer) if isinstance(answer, Frame) else self._dressed(answer)
+
+    def _dressed(self, steps: Steps) -> Steps:
+        return self._core.dressed((yield from steps))
 
     def _address_in_records(self) -> str:
         """The host of message ids, which a client asks for the message: one that others reach."""

@@ -1,31 +1,30 @@
 """The table of a name server: brokers, their topics, and the answers to requests (RocketMQ: RouteInfoManager, KVConfigManager).
 
-One thread uses an object. Nothing is on a disk: brokers register again every 30 s.
+One thread uses an object. Nothing is on a disk: brokers register again every 30 s. What takes long works in steps.
 """
-import json
-import math
+import time
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import Any
 
+from rmq_store.namesrv.bodies import Refused, Told, body_of, loads, topics_of_compressed, topics_of_json
 from rmq_store.remoting.frame import SYSTEM_ERROR, Frame, fitting
 
-__all__ = ["Routes"]
+__all__ = ["Refused", "Routes", "Steps"]
+
+Steps = Generator[None, None, Frame]        # a request that is not done; it returns the answer
 
 BROKERS_MAX = 1024
 TOPICS_MAX = 200_000            # topics of all brokers together
 NAME_MAX = 255                  # characters of a topic, and of what a broker says of itself
 INT = 1 << 31
-BODY_PARTS_MAX = 1_500_000      # values of a registration, as far as its commas and brackets tell: 16 MiB of topics have fewer
 SMALL_BODY_MAX = 1 << 16        # bytes of any other body
 VERSION_MAX = 4096              # bytes of a dataVersion
 KV_MAX = 10_000
 KV_BYTES_MAX = 4 << 20          # of all KV entries, as JSON: answers to clients and registrations carry them
+STEP_S = 0.005          # of a request, before other connections are served
+NAMES_AT_ONCE = 1000    # in a step that makes a list of topics
 SUCCESS, NOT_SUPPORTED, TOPIC_NOT_EXIST, QUERY_NOT_FOUND = 0, 3, 17, 22
-
-
-class Refused(ValueError):
-    """A request that cannot be done; the text becomes the remark of the answer."""
 
 
 class Broker:
@@ -41,26 +40,6 @@ class Broker:
         self.version, self.topics, self.promised = version, {} if topics is None else topics, promised
 
 
-def _body(value: Any) -> bytes:
-    return json.dumps(value, separators=(",", ":"), sort_keys=True).encode()
-
-
-def _number(text: str) -> float:
-    if math.isfinite(number := float(text)):
-        return number
-    raise ValueError(f"{text} is no number")    # Python would take it, and clients would get Infinity or NaN
-
-
-def _loads(body: bytes) -> Any:
-    """Its size is looked at first: to read 16 MiB of brackets takes seconds in which nobody else is served."""
-    if (parts := body.count(b",") + body.count(b"[") + body.count(b"{")) > BODY_PARTS_MAX:
-        raise Refused(f"the body has {parts} values, the limit is {BODY_PARTS_MAX}: register fewer topics at a broker")
-    try:
-        return json.loads(body, parse_constant=_number, parse_float=_number)
-    except (ValueError, RecursionError) as error:
-        raise Refused(f"the body is no JSON: {error}") from error
-
-
 class Routes:
     """Answers requests by their code. An unknown code is answered with 3, a request that lacks a field with 1."""
 
@@ -70,21 +49,34 @@ class Routes:
         self._brokers: dict[tuple[str, int], Broker] = {}
         self._kv: dict[tuple[str, str], str] = {}
         self._kv_bytes = 0
-        self._processors: dict[int, Callable[[object, Frame], Frame]] = {
+        self._list_of_all: bytes | None = None      # of topics, as long as it holds
+        self._changes = 0
+        self._processors: dict[int, Callable[[object, Frame], Frame | Steps]] = {
             100: self._put_kv, 101: self._get_kv, 102: self._delete_kv, 103: self._register, 104: self._unregister,
             105: self._route, 106: self._cluster, 206: self._topics, 216: self._delete_topic, 219: self._list_kv,
             224: self._topics_of_cluster, 322: self._query_version}
 
-    def answer(self, channel: object, frame: Frame) -> Frame:
-        """The answer to a request of that connection."""
+    def answer(self, channel: object, frame: Frame) -> Frame | Steps:
+        """The answer to a request of that connection; a generator if it takes long: it returns the answer, and other
+        connections may be served where it yields."""
         processor = self._processors.get(frame.code)
         if processor is None:
             return frame.answer(NOT_SUPPORTED, f" request type {frame.code} not supported")
         if self._own is not None:
             broker = self._own(channel)
             self._brokers[broker.name, broker.id] = broker
+        steps = self._answered(processor, channel, frame)
         try:
-            return fitting(processor(channel, frame))
+            next(steps)             # most need no second one
+        except StopIteration as end:
+            return end.value        # type: ignore[no-any-return]
+        return steps
+
+    @staticmethod
+    def _answered(processor: Callable[[object, Frame], Frame | Steps], channel: object, frame: Frame) -> Steps:
+        try:
+            answer = processor(channel, frame)
+            return fitting(answer if isinstance(answer, Frame) else (yield from answer))
         except KeyError as error:
             return frame.answer(SYSTEM_ERROR, f"the request lacks the field {error}")
         except Refused as error:
@@ -93,12 +85,15 @@ class Routes:
     def gone(self, channel: object) -> None:
         """A connection has ended: the brokers that registered on it last are forgotten."""
         self._brokers = {key: b for key, b in self._brokers.items() if b.channel is not channel}
+        self._changed()
 
-    def _register(self, channel: object, frame: Frame) -> Frame:
+    def _changed(self) -> None:
+        self._changes += 1
+        self._list_of_all = None
+
+    def _register(self, channel: object, frame: Frame) -> Steps:
         ext = frame.ext
         broker_id = self._number(ext["brokerId"])
-        if ext.get("compressed") == "true":
-            raise Refused("compressed registrations are not supported: set compressedRegister=false at the broker")
         crc = ext.get("bodyCrc32", "0")
         if crc != "0" and self._number(crc) != zlib.crc32(frame.body) & 0x7FFFFFFF:
             raise Refused("crc32 not match")
@@ -108,38 +103,53 @@ class Routes:
         if len(longest) > NAME_MAX:
             raise Refused(f"{longest:.40}... has {len(longest)} characters: names and addresses have at most {NAME_MAX}")
         broker = Broker(said[0], key[0], broker_id, said[2], said[3], channel)
+        reader = topics_of_compressed if ext.get("compressed") == "true" else topics_of_json
+        told, version = (yield from self._read(broker.name, reader(frame.body))) if frame.body else ({}, None)
         if (before := self._brokers.get(key)) is not None:
             broker.topics, broker.version = dict(before.topics), before.version
         elif len(self._brokers) >= BROKERS_MAX:
             raise Refused(f"more than {BROKERS_MAX} brokers")
         if frame.body:
-            self._take_topics(broker, _loads(frame.body))
+            self._take(broker, told, version)
+        if before is None or before.cluster != broker.cluster or told:
+            self._changed()
         self._brokers[key] = broker
         master = self._brokers.get((broker.name, 0))
-        told = {"haServerAddr": master.ha, "masterAddr": master.address} if broker_id and master else {}
+        fields = {"haServerAddr": master.ha, "masterAddr": master.address} if broker_id and master else {}
         order = {key: value for (space, key), value in self._kv.items() if space == "ORDER_TOPIC_CONFIG"}
         # a broker takes an empty table as "no topic is ordered", so without one there is no body
-        return frame.answer(ext=told, body=_body({"table": order}) if order else b"")
+        return frame.answer(ext=fields, body=body_of({"table": order}) if order else b"")
 
-    def _take_topics(self, broker: Broker, body: Any) -> None:
-        wrapper = body.get("topicConfigSerializeWrapper") if isinstance(body, dict) else None
-        table = wrapper.get("topicConfigTable") if isinstance(wrapper, dict) else None
-        if not isinstance(wrapper, dict) or not isinstance(table, dict):
-            raise Refused("the body has no topicConfigTable")
-        topics = dict(broker.topics)
-        for name, config in table.items():
+    @staticmethod
+    def _read(broker: str, topics: Iterator[Told | None]) -> Generator[None, None, tuple[dict[str, dict[str, Any]], Any]]:
+        """The topics of a body, and its dataVersion."""
+        found: dict[str, dict[str, Any]] = {}
+        until = time.monotonic() + STEP_S
+        for told in topics:
+            if time.monotonic() >= until:
+                yield
+                until = time.monotonic() + STEP_S
+            if told is None:
+                continue
+            name, config = told
+            if name is None:
+                return found, config
             numbers = [config.get(n, 0) for n in ("readQueueNums", "writeQueueNums", "perm", "topicSysFlag")] \
                 if isinstance(config, dict) else [None]
             if len(name) > NAME_MAX:
                 raise Refused(f"topic {name:.40}... has {len(name)} characters: a name has at most {NAME_MAX}")
             if not all(type(n) is int and 0 <= n < INT for n in numbers):
                 raise Refused(f"the configuration of topic {name:.127} is not one")
-            topics[name] = {"brokerName": broker.name, "readQueueNums": numbers[0], "writeQueueNums": numbers[1],
-                                   "perm": numbers[2], "topicSysFlag": numbers[3]}
-        version = wrapper.get("dataVersion")
-        if (size := len(_body(version))) > VERSION_MAX:
+            found[name] = {"brokerName": broker, "readQueueNums": numbers[0], "writeQueueNums": numbers[1], "perm": numbers[2],
+                           "topicSysFlag": numbers[3]}
+            if len(found) > TOPICS_MAX:
+                raise Refused(f"more than {TOPICS_MAX} topics")
+        raise AssertionError("the end has no name")
+
+    def _take(self, broker: Broker, told: dict[str, dict[str, Any]], version: Any) -> None:
+        if (size := len(body_of(version))) > VERSION_MAX:
             raise Refused(f"dataVersion has {size} bytes: it has at most {VERSION_MAX}")
-        broker.topics = topics
+        broker.topics = {**broker.topics, **told}
         others = sum(len(b.topics) for b in self._brokers.values() if (b.name, b.id) != (broker.name, broker.id))
         if others + len(broker.topics) > TOPICS_MAX:
             raise Refused(f"more than {TOPICS_MAX} topics")
@@ -147,16 +157,17 @@ class Routes:
 
     def _unregister(self, channel: object, frame: Frame) -> Frame:
         self._brokers.pop((frame.ext["brokerName"], self._number(frame.ext["brokerId"])), None)
+        self._changed()
         return frame.answer()
 
     def _query_version(self, channel: object, frame: Frame) -> Frame:
         broker = self._brokers.get((frame.ext["brokerName"], self._number(frame.ext["brokerId"])))
         if len(frame.body) > SMALL_BODY_MAX:
             raise Refused(f"the body has {len(frame.body)} bytes, the limit is {SMALL_BODY_MAX}: send a dataVersion")
-        version = _loads(frame.body)
+        version = loads(frame.body)
         same = broker is not None and broker.version == version
         return frame.answer(ext={"changed": "false" if same else "true"},
-                            body=_body(broker.version) if broker and broker.version else b"")
+                            body=body_of(broker.version) if broker and broker.version else b"")
 
     def _route(self, channel: object, frame: Frame) -> Frame:
         topic = frame.ext["topic"]
@@ -168,7 +179,7 @@ class Routes:
                                  "filterServerTable": {}, "queueDatas": queues}
         if (order := self._kv.get(("ORDER_TOPIC_CONFIG", topic))) is not None:
             route["orderTopicConf"] = order
-        return frame.answer(body=_body(route))
+        return frame.answer(body=body_of(route))
 
     def _first(self) -> list[Broker]:
         """Of each name the master; while there is none, the slave with the lowest id, so that consumers find what slaves
@@ -191,27 +202,48 @@ class Routes:
         data = self._data()
         for name, d in sorted(data.items()):
             clusters.setdefault(d["cluster"], []).append(name)
-        return frame.answer(body=_body({"brokerAddrTable": data, "clusterAddrTable": clusters}))
+        return frame.answer(body=body_of({"brokerAddrTable": data, "clusterAddrTable": clusters}))
 
-    def _topics(self, channel: object, frame: Frame) -> Frame:
-        return frame.answer(body=_body({"topicList": sorted({t for b in self._brokers.values() for t in b.topics})}))
+    def _topics(self, channel: object, frame: Frame) -> Steps:
+        return self._list(None, frame)
 
-    def _topics_of_cluster(self, channel: object, frame: Frame) -> Frame:
-        cluster = frame.ext["cluster"]
-        found = {t for b in self._brokers.values() if b.cluster == cluster for t in b.topics}
-        return frame.answer(body=_body({"topicList": sorted(found)}))
+    def _topics_of_cluster(self, channel: object, frame: Frame) -> Steps:
+        return self._list(frame.ext["cluster"], frame)
+
+    def _list(self, cluster: str | None, frame: Frame) -> Steps:
+        """The topics of a cluster, or of all: the latter made once for as long as no table changes."""
+        body = self._list_of_all if cluster is None else None
+        if body is None:
+            changes, until = self._changes, time.monotonic() + STEP_S
+            names: dict[str, None] = {}
+            for b in [b for b in self._brokers.values() if cluster is None or b.cluster == cluster]:
+                names |= dict.fromkeys(b.topics)
+                if time.monotonic() >= until:
+                    yield
+                    until = time.monotonic() + STEP_S
+            left, pieces = list(names) if len(names) > NAMES_AT_ONCE else sorted(names), []
+            for at in range(0, len(left), NAMES_AT_ONCE):
+                pieces.append(body_of(left[at:at + NAMES_AT_ONCE])[1:-1])
+                if time.monotonic() >= until:
+                    yield
+                    until = time.monotonic() + STEP_S
+            body = b'{"topicList":[' + b",".join(pieces) + b"]}"
+            if cluster is None and changes == self._changes and self._own is None:
+                self._list_of_all = body
+        return frame.answer(body=body)
 
     def _delete_topic(self, channel: object, frame: Frame) -> Frame:
         for b in self._brokers.values():
-            if b.channel is not None:       # the own broker's are its own to delete
-                b.topics = {name: queue for name, queue in b.topics.items() if name != frame.ext["topic"]}
+            if isinstance(b.topics, dict):      # the own broker's are its own to delete
+                b.topics.pop(frame.ext["topic"], None)
+        self._changed()
         return frame.answer()
 
     def _put_kv(self, channel: object, frame: Frame) -> Frame:
         key = (frame.ext["namespace"], frame.ext["key"])
         if key not in self._kv and len(self._kv) >= KV_MAX:
             raise Refused(f"more than {KV_MAX} KV entries")
-        size = self._kv_bytes - self._kv_size(key) + len(_body([*key, frame.ext["value"]]))
+        size = self._kv_bytes - self._kv_size(key) + len(body_of([*key, frame.ext["value"]]))
         if size > KV_BYTES_MAX:
             raise Refused(f"the KV entries would have {size} bytes together: delete some, the limit is {KV_BYTES_MAX}")
         self._kv[key], self._kv_bytes = frame.ext["value"], size
@@ -219,7 +251,7 @@ class Routes:
 
     def _kv_size(self, key: tuple[str, str]) -> int:
         """Bytes of this entry in KV_BYTES_MAX; 0 where there is none."""
-        return len(_body([*key, self._kv[key]])) if key in self._kv else 0
+        return len(body_of([*key, self._kv[key]])) if key in self._kv else 0
 
     def _get_kv(self, channel: object, frame: Frame) -> Frame:
         space, key = frame.ext["namespace"], frame.ext["key"]
@@ -237,7 +269,7 @@ class Routes:
     def _list_kv(self, channel: object, frame: Frame) -> Frame:
         space = frame.ext["namespace"]
         table = {key: value for (s, key), value in self._kv.items() if s == space}
-        return frame.answer(body=_body({"table": table})) if table else frame.answer(
+        return frame.answer(body=body_of({"table": table})) if table else frame.answer(
             QUERY_NOT_FOUND, f"No config item, Namespace: {space}")
 
     @staticmethod

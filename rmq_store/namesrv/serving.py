@@ -10,7 +10,7 @@ from typing import Any
 from rmq_store.config.broker import TLS_SERVER, snake_name, text_of
 from rmq_store.errors import ArgumentIllegal, ConfigError
 from rmq_store.namesrv.routes import Routes
-from rmq_store.network.front import NativeFront
+from rmq_store.network.front import Answer, NativeFront
 from rmq_store.remoting.client import listen_address, listening
 from rmq_store.remoting.frame import RESPONSE, Frame
 
@@ -76,5 +76,5 @@ def _checked(given: Mapping[str, object]) -> dict[str, str]:
     return TLS_SERVER | {known[name]: text_of(known[name], value) for name, value in given.items()}
 
 
-def _answer(routes: Routes, connection: object, frame: Frame) -> Frame | None:
+def _answer(routes: Routes, connection: object, frame: Frame) -> Answer:
     return None if frame.flag & RESPONSE else routes.answer(connection, frame)

@@ -11,12 +11,22 @@ from rmq_store.remoting.frame import Frame
 WHO = {"brokerName": "b", "brokerAddr": "h:1", "clusterName": "C", "brokerId": "0", "haServerAddr": "h:2"}
 
 
+def whole(answer):
+    """All steps of a request at once."""
+    while not isinstance(answer, Frame):
+        try:
+            next(answer)
+        except StopIteration as end:
+            answer = end.value
+    return answer
+
+
 @pytest.fixture
 def ask():
     routes = Routes()
 
     def ask(code, body=b"", **ext):
-        return routes.answer("channel", Frame(code, 7, ext, body))
+        return whole(routes.answer("channel", Frame(code, 7, ext, body)))
 
     return ask
 
