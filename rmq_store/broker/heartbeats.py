@@ -1,7 +1,7 @@
 """What clients say of themselves: codes 34, 35, 38, 46, 203 and 204; push 40 to the members of a group that changed (RocketMQ:
 ClientManageProcessor, ConsumerManageProcessor, DefaultConsumerIdsChangeListener)."""
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from typing import Any
 
 from rmq_store.broker.clients import TAG, Client, Subscription, subscription_of
@@ -78,7 +78,13 @@ class Heartbeats:
                 whole = self._core.clients.add_producer(group, client) and whole
         until = time.monotonic() + STEP_S
         for consumer in consumers:
-            self._register(client, consumer)
+            told: list[Subscription] = []
+            for one in self._told(consumer):
+                told.append(one)
+                if time.monotonic() >= until:
+                    yield None
+                    until = time.monotonic() + STEP_S
+            self._register(client, consumer, told)
             if time.monotonic() >= until:
                 yield None
                 until = time.monotonic() + STEP_S
@@ -86,17 +92,17 @@ class Heartbeats:
             self._core.front.remember(request.connection.id, frame.body, frame.version, generation)
         yield request.answer()
 
-    def _register(self, client: Client, data: dict[str, Any]) -> None:
+    def _register(self, client: Client, data: dict[str, Any], told: list[Subscription]) -> None:
         name = _string(data.get("groupName"))
         config = self._core.groups.find(name)
         if config is None:
             return
         if config.retry_queues > 0:
             self._core.topics.create(RETRY + name, config.retry_queues, sys_flag=1 if data.get("unitMode") is True else 0)
-        told = None if data.get("withoutSub") is True else self._told(name, data)
         before = {topic: sub.text for topic, sub in self._filters_of(name).items()}
         how = tuple(_string(data.get(key)) for key in ("consumeType", "messageModel", "consumeFromWhere"))
-        self._core.clients.add_consumer(name, client, how, told)    # type: ignore[arg-type]
+        self._core.clients.add_consumer(name, client, how,          # type: ignore[arg-type]
+                                        None if data.get("withoutSub") is True else told)
         if before != {topic: sub.text for topic, sub in self._filters_of(name).items()}:
             self._register_filters(name)
 
@@ -120,9 +126,11 @@ class Heartbeats:
 
         self._core.workers.submit(register)
 
-    def _told(self, group: str, data: dict[str, Any]) -> list[Subscription]:
-        """The subscriptions of a heartbeat. One that is known is not read again: heartbeats come every 30 s."""
-        found = []
+    def _told(self, data: dict[str, Any]) -> Iterator[Subscription]:
+        """The subscriptions of a group in a heartbeat. One that is known is not read again: heartbeats come every 30 s."""
+        group = _string(data.get("groupName"))
+        if data.get("withoutSub") is True or self._core.groups.find(group) is None:
+            return
         for one in _list(data.get("subscriptionDataSet"))[:SUBSCRIPTIONS_MAX]:
             topic, version = _string(one.get("topic")), one.get("subVersion")
             version = version if isinstance(version, int) and -LONG <= version < LONG else 0
@@ -132,8 +140,7 @@ class Heartbeats:
                     known = subscription_of(topic, _string(one.get("subString")), _string(one.get("expressionType")), version)
                 except FilterIllegal:       # 46 has told the client
                     continue
-            found.append(known)
-        return found
+            yield known
 
     def _unregister(self, request: Request) -> Frame:
         ext = request.ext

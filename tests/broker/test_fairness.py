@@ -9,9 +9,9 @@ import weakref
 import pytest
 
 from rmq_store import Broker, NameServer
-from rmq_store.broker import heartbeats, notices, request
+from rmq_store.broker import clients, heartbeats, notices, request
 from rmq_store.broker.notices import AT_ONCE, Notices
-from rmq_store.namesrv import routes
+from rmq_store.namesrv import bodies
 from rmq_store.remoting.frame import Frame
 from tests.broker.peer import Peer
 from tests.network.peer import Peer as RawPeer
@@ -95,8 +95,8 @@ def test_a_heartbeat_of_many_groups_lets_others_in_between(broker, monkeypatch):
     begun, go, answered = threading.Event(), threading.Event(), threading.Event()
     registered, in_time, register = [], [], heartbeats.Heartbeats._register
 
-    def slowly(self, client, data):
-        register(self, client, data)
+    def slowly(self, client, data, told):
+        register(self, client, data, told)
         registered.append(data["groupName"])
         if len(registered) == 2:
             begun.set()
@@ -124,6 +124,29 @@ def test_a_heartbeat_of_many_groups_lets_others_in_between(broker, monkeypatch):
     one.close()
 
 
+def test_a_heartbeat_of_many_filters_lets_others_in_between(broker, monkeypatch):
+    """A group alone can have 4,096 filters to read."""
+    monkeypatch.setattr(heartbeats, "STEP_S", 0.0)
+    read, registered = [], []
+    monkeypatch.setattr(heartbeats, "subscription_of", lambda *what: read.append(what) or clients.subscription_of(*what))
+    register = heartbeats.Heartbeats._register
+    monkeypatch.setattr(heartbeats.Heartbeats, "_register",
+                        lambda self, *what: registered.append(len(read)) or register(self, *what))
+    subs = [{"topic": f"t{n}", "subString": f"a = {n}", "subVersion": 1, "expressionType": "SQL92"} for n in range(300)]
+    body = json.dumps({"clientID": "c", "consumerDataSet": [
+        {"groupName": "g", "consumeType": "CONSUME_PASSIVELY", "messageModel": "CLUSTERING",
+         "consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET", "subscriptionDataSet": subs}]}).encode()
+    steps = broker._processors.answer(Connection(), Frame(34, 1, {}, body))
+    for n in range(1, 300):
+        assert len(read) == n and not registered
+        next(steps)
+    with pytest.raises(StopIteration) as end:
+        while True:
+            next(steps)
+    assert end.value.value.code == 0 and registered == [300]
+    assert len(broker._core.clients.group("g").subscriptions) == 300
+
+
 @pytest.mark.parametrize("code", [34, 41, 42, 46, 200])
 def test_a_body_has_a_bound_that_is_looked_at_before_it_is_read(broker, code, monkeypatch):
     read = []
@@ -137,7 +160,8 @@ def test_a_body_has_a_bound_that_is_looked_at_before_it_is_read(broker, code, mo
 
 def test_a_name_server_reads_no_body_of_brackets(monkeypatch):
     with NameServer.open() as names, Peer(names.address) as peer:
-        monkeypatch.setattr(routes, "json", types.SimpleNamespace(loads=None, dumps=json.dumps))
+        monkeypatch.setattr(bodies, "json", types.SimpleNamespace(loads=None, dumps=json.dumps))
+        monkeypatch.setattr(bodies, "_decode", None)
         ext = {"brokerName": "b", "brokerAddr": "1.1.1.1:1", "clusterName": "c", "haServerAddr": "", "brokerId": "0"}
         answer = peer.ask(103, b'{"a":[' + b"[]," * 2_000_000 + b"0]}", **ext)
         assert answer.code == 1 and "the limit is" in answer.remark
@@ -163,6 +187,9 @@ def test_a_refused_request_is_freed_at_once(broker):
 
 class Connection:
     id, peer, local = 1 << 31, "1.2.3.4:5", "1.2.3.4:6"
+
+    def send(self, data):
+        return True
 
 
 def test_a_group_that_changes_often_is_told_once_in_an_interval(monkeypatch):
