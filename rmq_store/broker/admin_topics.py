@@ -5,6 +5,7 @@ from typing import Any
 
 from rmq_store.broker.codes import DEAD, Code
 from rmq_store.broker.core import Core, Processor
+from rmq_store.broker.pieces import named_table, offset_table
 from rmq_store.broker.request import Refused, Request, body_of
 from rmq_store.broker.sending import refuse_on_slave
 from rmq_store.broker.topics import topic_problem
@@ -70,7 +71,7 @@ class AdminTopics:
         return request.answer()
 
     def _topics(self, request: Request) -> Frame:
-        return request.answer(body=body_of(self._core.topics.content()))
+        return named_table(request, self._core.topics.content(), "topicConfigTable", "Topic")
 
     def _topic(self, request: Request) -> Frame:
         name = request.text("topic")
@@ -137,7 +138,7 @@ class AdminTopics:
         return request.answer()
 
     def _groups(self, request: Request) -> Frame:
-        return request.answer(body=body_of(self._core.groups.content()))
+        return named_table(request, self._core.groups.content(), "subscriptionGroupTable", "Group")
 
     def _group(self, request: Request) -> Frame:
         name = request.text("group")
@@ -154,7 +155,7 @@ class AdminTopics:
         content: dict[str, Any] = {"offsetTable": table}
         if self._core.modern:       # without it a slave of 5.x fails before it writes them
             content["dataVersion"] = {"counter": 0, "stateVersion": 0, "timestamp": self._core.started_ms}
-        return request.answer(body=body_of(content))
+        return offset_table(request, content)
 
     def _delay_offsets(self, request: Request) -> Frame:
         """With bare numbers as keys: a slave writes the text into delayOffset.json as it is."""

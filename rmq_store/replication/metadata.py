@@ -7,6 +7,7 @@ Topics and groups are replaced where the master's dataVersion differs; offsets a
 they stand for: the slave asks the master where its log ends (28), and waits for that. What a master does not know (402 in 4.9,
 60 and 61 without timers) is left out. The files are RocketMQ's. Control plane.
 """
+import json
 import os
 import struct
 import threading
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 __all__ = ["Metadata"]
 
 TOPICS, RUNTIME, OFFSETS, DELAYS, TIMER_CHECK, TIMER_METRICS, GROUPS, MODES = 21, 28, 43, 45, 60, 61, 201, 402
+NAMED = {TOPICS: ("Topic", "topicConfigTable"), GROUPS: ("Group", "subscriptionGroupTable")}
+PIECE, PIECES_MAX = 50_000, 1000        # rows of a piece at most, and pieces of a table
 OPTIONAL = (RUNTIME, MODES, TIMER_METRICS, TIMER_CHECK)
 NOT_SUPPORTED = 3
 OFFSET_END, NUMBER_END = 1 << 63, 1 << 62       # the timer counts on from its numbers
@@ -149,7 +152,7 @@ class Metadata:
         ValueError for an answer that is none."""
         client = Client(self.master, version=self._version, tls=self._tls)
         try:
-            table = _object(TOPICS, client.ask(TOPICS).body).get("topicConfigTable", {})
+            table = _object(TOPICS, _asked_for(client, TOPICS)).get("topicConfigTable", {})
         finally:
             client.close()
         entry = table.get(topic) if isinstance(table, dict) else None
@@ -182,7 +185,7 @@ class Metadata:
     def _asked(self, code: int) -> bytes | None:
         """The body of an answer; None where this master has no such thing."""
         try:
-            return self._client.ask(code).body
+            return _asked_for(self._client, code)
         except NoAnswer as error:
             if code in OPTIONAL:
                 return None
@@ -244,6 +247,55 @@ class Metadata:
         if any(check):
             self._files.make_dirs(os.path.join(self._path, "config"))
             copy_check(self._files, self._path, check)
+
+
+def _asked_for(client: Client, code: int) -> bytes:
+    """The body of the answer. Tables come in pieces from a broker that has them (broker/pieces.py), and whole from others."""
+    if code in NAMED:
+        return _named(client, code, *NAMED[code])
+    return _offsets(client) if code == OFFSETS else client.ask(code).body
+
+
+def _named(client: Client, code: int, unit: str, key: str) -> bytes:
+    rows: dict[str, Any] = {}
+    version: Any = None
+    for _ in range(PIECES_MAX):
+        ext = {f"{unit.lower()}Seq": str(len(rows)), f"max{unit}Num": str(PIECE)}
+        answer = client.ask(code, ext if version is None else ext | {"dataVersion": json.dumps(version, separators=(",", ":"))})
+        total = answer.ext.get(f"total{unit}Num")
+        if total is None:
+            return answer.body
+        content = _object(code, answer.body)
+        if content.get("dataVersion") != version:       # it has changed, and begins anew
+            rows, version = {}, content.get("dataVersion")
+        piece = content.get(key)
+        if not isinstance(piece, dict) or not total.isascii() or not total.isdecimal():
+            raise ValueError(f"a piece of the answer to request {code} is none")
+        rows.update(piece)
+        if len(rows) >= int(total):
+            return json.dumps(content | {key: rows}).encode()
+        if not piece:
+            break
+    raise OSError(f"its table changes all the time, or ends before the {total} rows that it has: request {code} is asked again")
+
+
+def _offsets(client: Client) -> bytes:
+    rows: dict[str, Any] = {}
+    last = ""
+    for _ in range(PIECES_MAX):
+        answer = client.ask(OFFSETS, {"maxOffsetNum": str(PIECE), "offsetAfter": last})
+        more = answer.ext.get("offsetMore")
+        if more is None:
+            return answer.body
+        content = _object(OFFSETS, answer.body)
+        piece = content.get("offsetTable")
+        if not isinstance(piece, dict):
+            raise ValueError(f"a piece of the answer to request {OFFSETS} is none")
+        rows.update(piece)
+        last = max(piece, default="")
+        if more != "true" or not piece:
+            return json.dumps(content | {"offsetTable": rows}).encode()
+    raise OSError("its table of offsets has no end")
 
 
 def _object(code: int, body: bytes) -> dict[str, Any]:
