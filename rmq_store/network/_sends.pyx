@@ -6,6 +6,7 @@ from libc.stdio cimport snprintf
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcmp, memcpy
 
+from rmq_store.access.writer._arguments cimport ends_in_crc
 from rmq_store.access.writer._put cimport WAIT_ACKS, WAIT_DEVICE, WAIT_IN_SYNC, WAIT_REPLICA
 from rmq_store.base.io._sync cimport ETIMEDOUT, rmq_count, rmq_event_wake, rmq_load, rmq_load32
 from rmq_store.codec._batch cimport BATCH_ELEMENT, BATCH_END, BatchElement, BatchReader, batch_args, batch_begin, batch_next
@@ -307,6 +308,8 @@ cdef int32_t _measure(Service *s, RecordArgs *a, const rmq_frame *f, int64_t *to
         if status != BATCH_ELEMENT:
             return n if status == BATCH_END else 0
         text = e.properties
+        if ends_in_crc(text, e.properties_size):
+            return 0
         while (s.lights or s.access != NULL) and property_next(&text, e.properties + e.properties_size, &own):
             if _is_odd(s, &own):
                 return 0

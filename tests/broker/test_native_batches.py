@@ -2,7 +2,7 @@
 answered."""
 import pytest
 
-from rmq_store import Broker
+from rmq_store import Broker, verify
 from rmq_store.codec.batch import encode_batch
 from rmq_store.remoting.frame import BINARY
 from tests.broker.peer import Peer
@@ -66,6 +66,17 @@ def test_batches_that_only_python_can_judge(tmp_path):
             answer = peer.put(body=body, code=320, m="true", **more)
             assert answer.code == code, answer.remark
             assert native(broker) == before + (more.get("queue") == -1)
+
+
+def test_a_checksum_of_a_client_is_none_of_the_store_s(tmp_path):
+    with Broker.open(tmp_path / "s", **PATIENT) as broker, Peer(broker.address) as peer:
+        assert peer.put(body=b"first").code == 0
+        for properties in ({"a": "b", "__CRC32#": "0123456789"}, {"__CRC32#": "0123456789"}):
+            assert peer.put(body=encode_batch([{"body": b"x", "properties": properties}]), code=320, m="true").code == 0
+            assert peer.put(body=b"y", properties=properties).code == 0
+        assert not broker.store.scrub().findings
+        broker.store.backup(tmp_path / "b")
+    assert [f for f in verify(tmp_path / "s") if f.severity != "note"] == []
 
 
 def test_oneway_and_waived_batches(tmp_path):

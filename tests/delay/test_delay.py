@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from rmq_store import MessageStore, errors
+from rmq_store import MessageStore, errors, verify
 from rmq_store.base.io._io import ProbeIo
 
 SMALL = {"segment_size_bytes": 1 << 20, "index_slots": 100, "index_entries_max": 1000}
@@ -310,6 +310,19 @@ def test_offsets_outside_the_queues_are_corrected(tmp_path):
     with clock.open(root) as s:
         assert bodies(s, "T", 0, 1) == [b"x"]
     assert offsets(root)[1] == 1
+
+
+def test_a_checksum_of_the_record_that_waited_does_not_come_along(tmp_path):
+    """Put with record_crc, delivered without: every reader would call the copy damaged."""
+    clock = Clock()
+    with clock.open(tmp_path / "s", record_crc=True) as s:
+        s.put("T", b"x", delay_level=1)
+    clock.set(NOW + 1000)
+    with clock.open(tmp_path / "s", record_crc=False) as s:
+        assert bodies(s, "T", 0, 1) == [b"x"]
+        assert s.get("T", 0, 0)[0].properties == {"DELAY": "1", "REAL_TOPIC": "T", "REAL_QID": "0"}
+        s.backup(tmp_path / "b")
+    assert [f for f in verify(tmp_path / "s") if f.severity != "note"] == []
 
 
 # ---- stores of the real RocketMQ

@@ -3,7 +3,7 @@ import threading
 
 import pytest
 
-from rmq_store import MessageStore
+from rmq_store import MessageStore, verify
 from rmq_store.base.io._io import ProbeIo
 from rmq_store.codec.batch import encode_batch
 
@@ -35,7 +35,17 @@ def test_a_checksum_that_came_along_is_replaced(tmp_path, properties):
         assert len(list(s.scan())) == 7 and s.stats()["cut_bytes"] == 0
 
 
-def test_without_the_option_it_stays_as_given(tmp_path):
+@pytest.mark.parametrize("end", [b"a\x01b\x02__CRC32#\x010123456789\x02", b"a\x01b\x02__CRC32#\x010123456789"])
+def test_without_the_option_none_at_the_end_is_taken_for_the_record_s(tmp_path, end):
+    """A client's property would let every reader call the record damaged: no backup, and a slave that stands still."""
+    with MessageStore.open(tmp_path / "s", **SMALL) as s:
+        for at in put_each_way(s, end):
+            assert s.message_at(at).properties_raw.rstrip(b"\x02") == b"a\x01b"
+        s.backup(tmp_path / "b")
+    assert [f for f in verify(tmp_path / "s") if f.severity != "note"] == []
+
+
+def test_without_the_option_it_stays_as_given_elsewhere(tmp_path):
     with MessageStore.open(tmp_path / "s", **SMALL) as s:
         for at in put_each_way(s, RAW):
             assert s.message_at(at).properties_raw == RAW

@@ -1,6 +1,7 @@
 """The arguments of put and put_async. Contract in _arguments.pxd."""
 import sys
 
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.object cimport PyObject, PyTypeObject
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize
 from libc.stdint cimport int64_t
@@ -90,9 +91,12 @@ cdef bint checked_wait(object wait) except -1:
     return wait is True
 
 
-cdef bytes without_crc(bytes properties):
-    # An incoming checksum is another record's, or none: ours is appended when the record is encoded.
-    return delete_property(properties, _CRC) if _CRC in properties else properties
+cdef bytes without_crc(bytes properties, bint record_crc):
+    # An incoming checksum is another record's, or none: ours is appended when the record is encoded. Without record_crc, one at
+    # the end goes, too: every reader would hold the record against it.
+    if record_crc or ends_in_crc(PyBytes_AS_STRING(properties), PyBytes_GET_SIZE(properties)):
+        return delete_property(properties, _CRC) if _CRC in properties else properties
+    return properties
 
 
 cdef int _place(object name) except -2:

@@ -224,8 +224,7 @@ cdef class StorePut(StoreCore):
                 a.trailing_separator = False        # stored as given
         else:
             kept = encode_properties(properties, compat="5.x" if self.compat5 else "4.9")
-        if self.record_crc:
-            kept = without_crc(kept)
+        kept = without_crc(kept, self.record_crc)
         size = PyBytes_GET_SIZE(kept)
         if size > PROPERTIES_SIZE_MAX:
             raise errors.PropertiesSizeExceeded(errors.exceeds("properties size", f"{size} bytes", PROPERTIES_SIZE_MAX, _LESS))

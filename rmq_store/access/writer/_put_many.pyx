@@ -417,8 +417,8 @@ cdef class StorePutMany(StorePut):
             properties = self._ask(data, (topic, queue_id, None, None, properties, 0, sys_flag, born_timestamp, born_host,
                                           reconsume_times))
         elements = decode_batch(data)
-        if self.record_crc:
-            elements = [e._replace(properties=without_crc(e.properties)) for e in elements]
+        if b"__CRC32#" in data:
+            elements = [e._replace(properties=without_crc(e.properties, self.record_crc)) for e in elements]
         n = len(elements)
         kept = self._properties(&a, properties, None, None)
         delayed = kept is not None and delay_asked(a.properties, a.properties_size)

@@ -17,6 +17,7 @@ from libc.string cimport memcmp, memset
 
 from rmq_store.access.reader._look cimport record_at
 from rmq_store.access.waiting._wait cimport StoreWait
+from rmq_store.access.writer._put cimport find_property
 from rmq_store.base.io._sync cimport rmq_load, rmq_load32, rmq_publish
 from rmq_store.base.segment._file cimport LogFile, log_file_release
 from rmq_store.codec._delay cimport SCHEDULE_TOPIC_SIZE
@@ -39,11 +40,13 @@ cdef int _copy(Timer *t, const RecordView *v, RecordArgs *a) noexcept nogil:
     # 0, or DELIVER_SKIPPED where there is no place to deliver to.
     cdef const char *crc = b"__CRC32#\x01"      # the checksum of the record that waited is not that of its copy
     cdef const char *names[4]
+    cdef const char *text = NULL
+    cdef Py_ssize_t size = 0
     memset(a, 0, sizeof(RecordArgs))
     if not deliver_place(&t.d, v, a) or not deliver_content(&t.d, v, a):
         return DELIVER_SKIPPED
     a.properties, a.properties_size = v.properties, v.properties_size
-    if t.d.record_crc:
+    if find_property(v.properties, v.properties_size, b"__CRC32#", 8, &text, &size):     # also if this store writes none
         a.properties_size = deliver_without(v.properties, v.properties_size, &crc, 1, t.d.scratch)
         a.properties = <const char *> t.d.scratch
     a.trailing_separator = t.d.compat5
