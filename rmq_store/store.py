@@ -196,7 +196,7 @@ class MessageStore(StoreServes):
         consuming = self._consuming
         self._compactions = Compactions(self, self._files, services)
         self._transactions = Transactions(self.path, lambda: consuming.offsets)
-        self._checker = Checker(self, self._transactions)
+        self._checker = Checker(self, self._transactions, self._files)
         self._dispatchers = Dispatchers(self._files, self.path, log_flusher(self))
         places = Places(self.path, self.options)
         self._cleaner = Cleaner(self._files, places, known_offsets, save_values)

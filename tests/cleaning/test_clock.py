@@ -1,6 +1,9 @@
 """A clock that jumps makes no file old: ahead, back, both, and again; and it delays cleaning by the files' age at most."""
+import os
+
 import pytest
 
+from rmq_store import MessageStore
 from rmq_store.services.cleaning.clock import JUMP_MS, AgeClock
 from tests.cleaning.aged import HOUR_S
 
@@ -104,6 +107,51 @@ def test_each_jump_has_its_own_time(clocks, age):
     assert age.now_ms(KEEP) == clocks.wall - DAY - HOUR
     clocks.passes(1)
     assert age.now_ms(KEEP) == clocks.wall - HOUR
+
+
+def test_an_open_with_a_clock_that_is_wrong_believes_it_after_ten_minutes(clocks):
+    """A machine without a clock begins with any time, and the network corrects it."""
+    right = clocks.wall
+    clocks.wall += DAY
+    age = AgeClock(clocks, "store", right - HOUR)       # of the newest message
+    assert age.now_ms(KEEP) == right - HOUR
+    clocks.passes(JUMP_MS)
+    assert age.now_ms(KEEP) == right - HOUR + JUMP_MS
+    clocks.passes(1)
+    assert age.now_ms(KEEP) == clocks.wall
+    clocks.wall -= DAY                                  # too late
+    assert age.now_ms(KEEP) == clocks.wall
+
+
+def test_an_open_with_a_wrong_clock_that_is_put_right_at_once(clocks):
+    right = clocks.wall
+    clocks.wall += DAY
+    age = AgeClock(clocks, "store", right)
+    clocks.passes(60_000)
+    clocks.wall -= DAY
+    assert age.now_ms(KEEP) == clocks.wall == right + 60_000
+    clocks.passes(DAY)
+    assert age.now_ms(KEEP) == clocks.wall
+
+
+@pytest.mark.parametrize("last", [0, 1 << 61])
+def test_an_open_that_does_not_know_when_the_newest_message_came(clocks, last):
+    assert AgeClock(clocks, "store", last).now_ms(KEEP) == clocks.wall
+
+
+def test_no_message_goes_with_a_clock_that_is_ahead_at_the_open(aged):
+    """All 12 files are young; the store is opened with a clock that is a day ahead, and the clock is put right."""
+    a = aged(files=12, hour=4, retention_hours=24)
+    for name in a.names():
+        os.utime(a.root / "commitlog" / name)
+    a.store.close()
+    a.now += 3 * DAY            # since yesterday
+    a.probe.set_clock(a.now)
+    a.store = MessageStore.open(a.root, _io=a.probe, **a.options)
+    a.store._cleaner.used = lambda path: 80
+    assert a.tick().log_files == 0 and a.numbers() == list(range(12))
+    a.now -= 3 * DAY
+    assert a.tick().log_files == 0 and a.numbers() == list(range(12))
 
 
 @pytest.mark.parametrize("hour", [4, 12])

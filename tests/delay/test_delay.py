@@ -206,6 +206,22 @@ def test_a_clock_set_forward_delivers(tmp_path):
         assert bodies(s, "T", 0, 1) == [b"x"]
 
 
+@pytest.mark.parametrize("closed", [False, True])
+def test_put_while_the_clock_was_wrong_and_put_right(tmp_path, closed):
+    """Ahead: it would wait for a day longer than its level, and comes at once. Behind: it is over. Each comes once."""
+    for wrong in (86_400_000, -86_400_000):
+        clock, root = Clock(NOW + wrong), tmp_path / f"{wrong}"
+        with clock.open(root) as s:
+            s.put("T", b"x", delay_level=5)
+            assert s.wait_dispatched(60) and delivered_meanwhile(s) == 0
+            if not closed:
+                clock.set(NOW)
+                assert bodies(s, "T", 0, 1) == [b"x"] and delivered(s, 1)[0].waiting == 0
+        clock.set(NOW)
+        with clock.open(root) as s:
+            assert bodies(s, "T", 0, 1) == [b"x"] and delivered_meanwhile(s) == 0 and s.max_offset("T", 0) == 1
+
+
 # ---- what cannot be delivered
 
 def test_a_full_disk_delays_and_loses_nothing(tmp_path):

@@ -6,6 +6,7 @@ import threading
 import pytest
 
 from rmq_store import MessageStore, errors
+from rmq_store.base.io._io import ProbeIo
 from rmq_store.base.io.threads import start_thread
 from rmq_store.services.transaction import checking
 from rmq_store.services.transaction.table import INTERRUPTED
@@ -105,6 +106,25 @@ def test_what_is_too_old_is_given_up_unasked(store):
     store.prepare("T", b"1", group="P")
     assert check(store, 72 * HOUR + 1) == 1 and producer.asked == []
     assert bodies(store, GIVEN_UP) == [b"1"]
+
+
+def test_a_clock_that_jumps_gives_nothing_up(tmp_path):
+    """Ahead for a minute, and behind until somebody puts it right: the group is asked, as after any timeout."""
+    now, io = 1_795_000_000_000, ProbeIo(keep_bytes=False)
+    io.set_clock(now, 0)
+    with MessageStore.open(tmp_path, transaction_check_interval_ms=HOUR, _io=io, **SMALL) as store:
+        producer = Producer(store)
+        transaction = store.prepare("T", b"1", group="P")
+        for jump in (100 * HOUR, -100 * HOUR, 200 * HOUR):
+            now += jump
+            io.set_clock(now, 0)
+            assert store.wait_dispatched(30)
+            store._checker.round(store, now)
+            assert transaction.state == "pending"
+        assert len(producer.asked) == 2                 # not where the clock was right
+        producer.answer = "commit"
+        store._checker.round(store, now + 10_000)
+        assert transaction.state == "committed" and store.wait_dispatched(30) and bodies(store, GIVEN_UP) == []
 
 
 @pytest.mark.parametrize("seconds", [60, 1])

@@ -21,6 +21,7 @@ from rmq_store.config.values import path_list
 from rmq_store.errors import ArgumentIllegal
 from rmq_store.events import Event, emit
 from rmq_store.fields import Fields, NamedTuple
+from rmq_store.log.recovery import checkpoint
 from rmq_store.log.recovery.places import Places
 from rmq_store.services.cleaning import _clean
 from rmq_store.services.cleaning.clock import AgeClock
@@ -116,7 +117,7 @@ class Cleaner:
         self._told_fixed = ""
         self._known = known
         self._before = before
-        self._clock = AgeClock(files, root)
+        self._clock = AgeClock(files, root, checkpoint.read(files, places.checkpoint)[0])
         self._lock = StoreLock(root, "cleaning")
         self._held: _clean.Withdrawn | None = None      # withdrawn, but somebody looks at it
         self._told_held = False

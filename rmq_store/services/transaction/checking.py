@@ -4,17 +4,18 @@ TransactionalMessageServiceImpl.check, AbstractTransactionalMessageCheckListener
 A transaction is due when it is older than transaction_timeout_ms or, where its message has CHECK_IMMUNITY_TIME_IN_SECONDS, than
 that. Each check puts the half message again with TRANSACTION_CHECK_TIMES one higher, and then asks. After
 transaction_check_max checks, or when it is older than retention_hours (72, if that is not given), it goes to
-TRANS_CHECK_MAX_TIME_TOPIC. A group without a callback is left alone: its transactions stay as they are.
+TRANS_CHECK_MAX_TIME_TOPIC. A clock that jumps makes none too old (services/cleaning/clock.py), as nobody takes that back.
+A group without a callback is left alone: its transactions stay as they are.
 One daemon thread from the first callback on; it ends with the store.
 """
 import threading
-import time
 import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal
 
 from rmq_store.base.io._lock import StoreLock
 from rmq_store.base.io.callbacks import check_callback, refuse_unrun
+from rmq_store.base.io.files import ControlFiles
 from rmq_store.base.io.threads import start_thread
 from rmq_store.errors import (
     DurabilityError,
@@ -27,6 +28,7 @@ from rmq_store.errors import (
     illegal,
 )
 from rmq_store.events import Event, emit, named
+from rmq_store.services.cleaning.clock import AgeClock
 from rmq_store.services.transaction.service import Transactions
 from rmq_store.services.transaction.table import COMMITTED, PENDING, ROLLED_BACK, Half
 from rmq_store.services.transaction.transaction import Transaction
@@ -44,7 +46,8 @@ _ANSWERS = {"commit": COMMITTED, "rollback": ROLLED_BACK, "unknown": None, None:
 class Checker:
     """Holds the store weakly, so that a forgotten store can be collected."""
 
-    def __init__(self, store: "StoreWait", transactions: Transactions) -> None:
+    def __init__(self, store: "StoreWait", transactions: Transactions, files: ControlFiles) -> None:
+        self._files, self._clock = files, AgeClock(files, store.path, tells=False)
         self._store = weakref.ref(store)
         self._transactions = transactions
         self._path = store.path
@@ -84,7 +87,7 @@ class Checker:
             if store is None:
                 return
             try:
-                self.round(store, int(time.time() * 1000))
+                self.round(store, self._files.wall_ms())
             except StoreClosed:
                 return
             except BaseException as error:      # of whatever kind: the next round tries again
@@ -92,7 +95,8 @@ class Checker:
 
     def round(self, store: "StoreWait", now: int) -> int:
         """Asks for everything that is due at `now`, ms since 1970. Returns how many were asked, or given up."""
-        count = 0
+        count, kept_ms = 0, self._kept_ms(store)
+        gained_ms = max(self._files.wall_ms() - self._clock.now_ms(kept_ms), 0)
         for half in self._transactions.pending(store):
             callback = self._callbacks.get(half.group)
             if self._stop.is_set():
@@ -100,7 +104,7 @@ class Checker:
             if callback is None or not self._due(store, half, now):
                 continue
             try:
-                if self._prepared(store, half, now):
+                if self._prepared(store, half, now - gained_ms - half.born > kept_ms):
                     self._ask(store, half, callback)
                 count += 1
             except TransactionUnknown:      # cleaning has deleted it
@@ -118,16 +122,19 @@ class Checker:
         least = store.options.transaction_timeout_ms if half.immunity_ms is None else half.immunity_ms
         return age < 0 or (age > least and half.stored <= now)
 
-    def _prepared(self, store: "StoreWait", half: Half, now: int) -> bool:
+    @staticmethod
+    def _kept_ms(store: "StoreWait") -> int:
+        hours = store.options.retention_hours
+        return (KEPT_HOURS if hours is None else hours) * 3_600_000
+
+    def _prepared(self, store: "StoreWait", half: Half, too_old: bool) -> bool:
         """Puts it again with one check more, or gives it up. False: there is nothing to ask."""
-        options = store.options
-        kept_ms = (KEPT_HOURS if options.retention_hours is None else options.retention_hours) * 3_600_000
         with half.lock.attempt(wait=False) as mine:
             if mine and half.unsure:        # a commit was interrupted, and nobody has called it again
                 self._transactions.look_for_commit(store, half)
             if not mine or half.state != PENDING:       # somebody decides it, or has
                 return False
-            if half.checks >= store.options.transaction_check_max or now - half.born > kept_ms:
+            if half.checks >= store.options.transaction_check_max or too_old:
                 self._transactions.give_up(store, half)
                 emit(Event.TRANSACTION_GIVEN_UP, id=half.id, group=half.group, topic=half.topic, checks=half.checks)
                 return False
