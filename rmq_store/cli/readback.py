@@ -23,6 +23,7 @@ from rmq_store.log.recovery.copying import copy_store
 from rmq_store.log.recovery.lockfile import holder, in_use
 from rmq_store.log.recovery.places import Places
 from rmq_store.services.integrity.choosing import chosen_options
+from rmq_store.services.consumer.light_offsets import LMQ_PREFIX
 from rmq_store.status import GetStatus
 from rmq_store.store import MessageStore
 
@@ -172,6 +173,10 @@ class _Readback:
             unit = Line(found=bool(found))
             if found:
                 unit.add(tagsCode=code, storeTs=timestamp, bitMap=bytes(bit_map).hex())
+        if topic.startswith(LMQ_PREFIX) and message.topic != topic:     # the record is in the row of its own queue
+            self._print(Line(t="light", topic=topic, queueId=queue_id, cqOffset=place, cqPhyOffset=physical, cqSize=size,
+                             tagsCode=tags_code))
+            return
             line.add(ext=unit)
         self._print(records.record_line(line, message))
         self.messages += 1

@@ -169,7 +169,10 @@ final class StoreDump {
             for (ByteBuffer raw : r.getMessageBufferList()) {
                 ByteBuffer view = raw.slice();
                 MessageExt head = MessageDecoder.decode(view.duplicate(), false, false);
-                Json j = new Json().put("t", "msg").put("cqOffset", o);
+                // The record stands in the row of its own queue, or of the log.
+                boolean light = topic.startsWith("%LMQ%") && head != null && !topic.equals(head.getTopic());
+                Json j = light ? new Json().put("t", "light").put("topic", topic).put("queueId", qid).put("cqOffset", o)
+                    : new Json().put("t", "msg").put("cqOffset", o);
                 SelectMappedBufferResult ix = cq.getIndexBuffer(o);
                 if (ix != null) {
                     try {
@@ -178,7 +181,7 @@ final class StoreDump {
                         int size = b.getInt();
                         long tag = b.getLong();
                         j.put("cqPhyOffset", phy).put("cqSize", size).put("tagsCode", tag);
-                        if (cq.isExtAddr(tag)) {
+                        if (cq.isExtAddr(tag) && !light) {
                             ConsumeQueueExt.CqExtUnit u = new ConsumeQueueExt.CqExtUnit();
                             boolean found = cq.getExt(tag, u);
                             Json x = new Json().put("found", found);
@@ -192,10 +195,12 @@ final class StoreDump {
                         ix.release();
                     }
                 }
-                out.println(record(j, view));
-                messages++;
+                out.println(light ? j : record(j, view));
+                messages += light ? 0 : 1;
                 if (head != null) {
                     times.add(head.getStoreTimestamp());
+                }
+                if (head != null && !light) {
                     reached.put(head.getCommitLogOffset(), true);
                     LinkedHashSet<String> ks = keys.computeIfAbsent(topic, k -> new LinkedHashSet<>());
                     if (head.getKeys() != null) {
