@@ -19,6 +19,7 @@ from rmq_store.errors import illegal
 from rmq_store.events import Event, emit
 from rmq_store.log.recovery.recover import is_number
 from rmq_store.queues.index.geometry import geometry_of
+from rmq_store.queues.index.loader import has_nothing
 
 __all__ = ["Places", "completing", "denied", "fit_sizes", "has_light", "infer_sizes", "need_store", "no_directory",
            "numbered", "refuse_file", "root_of"]
@@ -223,12 +224,14 @@ def fit_sizes(root: str, options: Options) -> Options:
 def _index_geometry(directory: str, options: Options) -> tuple[int, int] | None:
     """Slots and entries of the first index file that tells; where none does, what `fit` would have cut to that size; None where
     the default fits, or nothing."""
-    lengths = [length for _, length in numbered(directory, 17)]
+    files = numbered(directory, 17)
+    # One without an entry may be of another broker's sizes; read alone, it tells its own.
+    lengths = [n for path, n in files if len({n for _, n in files}) == 1 or not _without_entry(path)] or [n for _, n in files]
     size = _usual_size(lengths)
     told = index_file_size(options.index_slots, options.index_entries_max) if options.origin("index_slots") == "files" else 0
     if size in (0, INDEX_FILE_SIZE_DEFAULT) or told in lengths:
         return None
-    for path, length in numbered(directory, 17):
+    for path, length in files:
         if length != size:
             continue
         with suppress(FileNotFoundError), open(path, "rb", buffering=0, opener=open_regular) as file:
@@ -239,6 +242,12 @@ def _index_geometry(directory: str, options: Options) -> tuple[int, int] | None:
 
 def numbered(directory: str, digits: int) -> list[tuple[str, int]]:
     """Path and length of each regular file whose name is `digits` ASCII digits, ascending; none where there is no directory."""
+def _without_entry(path: str) -> bool:
+    with suppress(OSError):
+        return has_nothing(path, True)
+    return True
+
+
     found = []
     try:
         with os.scandir(directory) as entries:

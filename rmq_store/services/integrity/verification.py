@@ -21,6 +21,7 @@ from rmq_store.log.recovery.recover import OFFSET_MAX
 from rmq_store.log.recovery.versions import code_text, other_version
 from rmq_store.queues.consumequeue._owner import QueueTableOwner
 from rmq_store.queues.consumequeue.loader import batch_dirs, load_batch_queues, load_queues
+from rmq_store.queues.index.loader import has_nothing
 from rmq_store.services.cleaning.removing import removed_queues
 from rmq_store.services.consumer.tables import batch_topics
 from rmq_store.services.integrity import manifest
@@ -240,6 +241,8 @@ class Verification:
                 elif about.st_size != size:
                     yield self._finding("index_file", path, expected=size, found=about.st_size,
                                         detail=f"the file has {about.st_size} bytes, but {o.index_slots} slots and "
+                elif about.st_size != size and has_nothing(path, self.live):
+                    yield self._finding("foreign_file", path, detail="an index file of another size, without an entry")
                                         f"{o.index_entries_max} entries need {size}: the store does not load")
                 else:
                     assert self.checker is not None
@@ -267,8 +270,7 @@ class Verification:
 
     def _walk_queues(self, progress: Progress) -> Iterator[Finding]:
         assert self.queues is not None
-        names = self.queues.queues()
-        for n, name in enumerate(names):
+        for n, name in enumerate(names := self.queues.queues()):
             yield from self.queue_findings(*name)
             progress("queues", n + 1, len(names))
 
