@@ -104,7 +104,7 @@ class Event(Enum):
         "the log of %(path)s lies in several directories, and these are not there: %(directories)s; the messages in their "
         "files cannot be read (is a disk not mounted?)")
     LOG_FILES_MISSING = "recovery", _WARNING, (
-        "files of the log of %(path)s are in none of its directories: %(size)d bytes between the offsets %(begin)d and "
+        "files of the log of %(path)s, or parts of them, are not there: %(size)d bytes between the offsets %(begin)d and "
         "%(end)d, in %(count)d stretches; reads pass over the messages in them with status MESSAGE_WAS_REMOVING")
     LOG_DIRECTORY_EMPTY = "recovery", _WARNING, (
         "the directory %(directory)s of %(path)s has no file of the log, and the other directories have: if it is not a new "

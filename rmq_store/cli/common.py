@@ -73,6 +73,8 @@ def keywords(args: argparse.Namespace, arguments: Mapping[str, str] = MappingPro
     """The keywords for open out of -o, --profile and --config. arguments: what a user may take for an option, and the argument
     of the command that it is."""
     result = named(args.options, {"path": "the directory", **arguments})
+    if getattr(args, "skip_holes", False):
+        result["skip_holes"] = True
     for name in ("profile", "config"):
         value = getattr(args, name)
         if value is not None:
@@ -98,6 +100,20 @@ def named(options: Sequence[str], arguments: Mapping[str, str]) -> dict[str, Any
             raise ConfigError(f"-o {name} is given twice: give it once")
         result[name] = value
     return result
+
+
+def holes_argument(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--skip-holes", action="store_true", help="read a log of which files between others are lost, or have "
+                        "another length: pass over the lost messages, and name them on standard error")
+
+
+def say_lost(rows: Sequence[Any], args: argparse.Namespace, path: str, what: str = "passed over") -> None:
+    """rows: of LostRow (log/recovery/holes.py)."""
+    if rows:
+        from rmq_store.log.recovery.holes import rows_text  # here, so that --help does not wait for it
+
+        print(f"rmqstore {args.command}: {what} {sum(row.end - row.begin for row in rows)} messages that {path} has lost: "
+              f"{rows_text(list(rows))}", file=sys.stderr)
 
 
 @contextlib.contextmanager

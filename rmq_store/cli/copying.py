@@ -1,7 +1,7 @@
 """`rmqstore copy`: messages of one store into another, each once, as new messages or as they are. The source is only read."""
 import argparse
 
-from rmq_store.cli.common import NAME, PATH, keywords, moment, option_arguments
+from rmq_store.cli.common import NAME, PATH, holes_argument, keywords, moment, option_arguments, say_lost
 from rmq_store.cli.exits import FINDINGS, FINE
 from rmq_store.cli.output import Output, Progress
 from rmq_store.upkeep.moving.messages import CopyResult, copy_messages
@@ -18,6 +18,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     how.add_argument("--as-is", action="store_true", help="copy unchanged into a new store: with queue offsets, store times, "
                      "transactions and the files under config/")
     choice_arguments(parser)
+    holes_argument(parser)
     parser.add_argument("--from-option", action="append", default=[], metavar="NAME=VALUE",
                         help="an option of FROM; -o gives an option of TO")
     option_arguments(parser)
@@ -40,16 +41,18 @@ def progress_argument(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, out: Output) -> int:
     with Progress("copy", unit="bytes of log", always=args.progress) as progress:
         result = copy_messages(args.source, args.target, as_is=args.as_is, topics=args.topics, since=args.since,
-                               until=args.until, source_options=_of_source(args), progress=progress.at, **keywords(args))
+                               until=args.until, source_options=_of_source(args), progress=progress.at,
+                               **{k: v for k, v in keywords(args).items() if k != "skip_holes"})
     if out.as_json:
         out.record({"kind": "copied", **result.as_dict()})
     else:
         _say(result, args, out)
-    return FINDINGS if result.unseen or result.gone else FINE
+    say_lost(result.lost, args, args.source)
+    return FINDINGS if result.unseen or result.gone or result.lost else FINE
 
 
 def _of_source(args: argparse.Namespace) -> dict[str, object]:
-    return keywords(argparse.Namespace(options=args.from_option, profile=None, config=None))
+    return keywords(argparse.Namespace(options=args.from_option, profile=None, config=None, skip_holes=args.skip_holes))
 
 
 def _say(result: CopyResult, args: argparse.Namespace, out: Output) -> None:

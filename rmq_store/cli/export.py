@@ -6,7 +6,7 @@ import stat
 import sys
 from typing import Any
 
-from rmq_store.cli.common import PATH, keywords, store_arguments
+from rmq_store.cli.common import PATH, holes_argument, keywords, say_lost, store_arguments
 from rmq_store.cli.copying import choice_arguments, say_left
 from rmq_store.cli.exits import FINDINGS, FINE
 from rmq_store.cli.output import Output, Progress, of_standard_output
@@ -24,6 +24,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--all", action="store_true", dest="whole", help="also export the messages that a copy as new messages "
                         "leaves out")
     choice_arguments(parser)
+    holes_argument(parser)
 
 
 def run(args: argparse.Namespace, out: Output) -> int:
@@ -64,9 +65,10 @@ def _tell_missing(result: LineResult, args: argparse.Namespace) -> int:
     if result.gone:
         print(f"rmqstore export: {result.gone} bytes of the log of {args.store} were deleted by cleaning before the export "
               "read them: their messages are missing", file=sys.stderr)
+    say_lost(result.lost, args, args.store)
     for topic in result.unseen:
         print(f"rmqstore export: topic {topic} has no message to export", file=sys.stderr)
-    return FINDINGS if result.gone or result.unseen else FINE
+    return FINDINGS if result.gone or result.unseen or result.lost else FINE
 
 
 class _Standard(io.RawIOBase):

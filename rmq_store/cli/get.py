@@ -13,10 +13,12 @@ from rmq_store.cli.common import (
     QUEUE_ID,
     TEXT,
     body_argument,
+    holes_argument,
     message_fields,
     message_line,
     open_store,
     queues_of,
+    say_lost,
     say_unknown,
     sql_argument,
     store_arguments,
@@ -26,6 +28,8 @@ from rmq_store.cli.exits import FINDINGS, FINE
 from rmq_store.cli.follow import follow
 from rmq_store.cli.output import Output
 from rmq_store.events import printable
+from rmq_store.log.recovery.holes import LostRow, lost_rows, lost_stretches
+from rmq_store.log.recovery.places import Places
 from rmq_store.status import GetStatus
 
 _GO_ON = (GetStatus.FOUND, GetStatus.NO_MATCHED_MESSAGE, GetStatus.MESSAGE_WAS_REMOVING, GetStatus.OFFSET_FOUND_NULL)
@@ -43,11 +47,14 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-w", "--wait", type=waiting_time, metavar="SECONDS", help="if there is no message, wait this long for "
                         "a running writer to store one")
     body_argument(parser)
+    holes_argument(parser)
 
 
 def run(args: argparse.Namespace, out: Output) -> int:
     with open_store(args, readonly=True) as store:
         found = _show(store, args, out)
+        if args.skip_holes:
+            say_lost(_lost(store, args), args, args.store)
         if found != FINE and args.wait is None:
             say_unknown(store, args)
     if found == FINE or args.wait is None:
@@ -76,6 +83,13 @@ def _show(store: Any, args: argparse.Namespace, out: Output) -> int:
         for end in ends[:NAMES_SHOWN]:
             out.say(end)
     return FINE if taken else FINDINGS
+
+
+def _lost(store: Any, args: argparse.Namespace) -> list[LostRow]:
+    """What the files of the log lack of the queues that were asked for."""
+    places = Places(store.path, store.options)
+    rows = lost_rows(places, store.options, lost_stretches(places, store.options.segment_size_bytes))
+    return [row for row in rows if row.topic == args.topic and args.queue in (None, row.queue_id)]
 
 
 def _order(message: Any) -> tuple[int, int]:

@@ -13,23 +13,25 @@ from contextlib import contextmanager
 from typing import Any
 
 from rmq_store.cli import records
-from rmq_store.cli.common import PATH, keywords, store_arguments
+from rmq_store.cli.common import PATH, holes_argument, keywords, say_lost, store_arguments
 from rmq_store.cli.exits import FINDINGS, FINE
 from rmq_store.cli.output import Output, Progress
 from rmq_store.cli.records import Line
 from rmq_store.codec.layout import EXT_ADDRESS_MAX
 from rmq_store.errors import ConfigError, RmqStoreError, StoreLocked, StoreRefusesToLoad, StoreStateError
 from rmq_store.log.recovery.copying import copy_store
+from rmq_store.log.recovery.holes import LostRow
 from rmq_store.log.recovery.lockfile import holder, in_use
 from rmq_store.log.recovery.places import Places
-from rmq_store.services.integrity.choosing import chosen_options
 from rmq_store.services.consumer.light_offsets import LMQ_PREFIX
+from rmq_store.services.integrity.choosing import chosen_options
+from rmq_store.services.integrity.repair import repair
 from rmq_store.status import GetStatus
 from rmq_store.store import MessageStore
 
 FAR = 4_000_000_000_000
 TOLD = ("default", "derived", "files", "memory", "disk", "auto")        # origins of values that an open finds out by itself
-PLACES = ("readonly", "commitlog_path", "commitlog_paths_readonly", "consumequeue_path", "index_path")
+PLACES = ("readonly", "skip_holes", "commitlog_path", "commitlog_paths_readonly", "consumequeue_path", "index_path")
 DISPATCH_TIMEOUT_S = 600
 
 
@@ -37,6 +39,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     store_arguments(parser)
     parser.add_argument("--tmp", type=PATH, metavar="DIR", help="directory for the temporary copy (default: TMPDIR)")
     parser.add_argument("--compat", choices=("4.9", "5.x"), help="version whose rules to follow (default 5.x)")
+    holes_argument(parser)
     parser.add_argument("--like", type=PATH, metavar="EXPECTED", help="answer the time, get and key queries of this readback "
                         "(.jsonl or .jsonl.gz), in the same order")
 
@@ -50,7 +53,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
     given = {name: chosen[name] for name in chosen if chosen.origin(name).split()[0] not in TOLD and name not in PLACES}
     try:
         with tempfile.TemporaryDirectory(prefix="rmqstore-readback-", dir=args.tmp) as copy, _copied(
-                Places(root, chosen), copy), MessageStore.open(copy, _environment={}, _services=False, **given) as store:
+                Places(root, chosen), copy, args), MessageStore.open(copy, _environment={}, _services=False, **given) as store:
             if not store.wait_dispatched(DISPATCH_TIMEOUT_S):
                 raise StoreStateError(f"{args.store}: dispatch did not catch up within {DISPATCH_TIMEOUT_S} s: try again")
             with Progress("read", unit="messages") as progress:
@@ -63,10 +66,13 @@ def run(args: argparse.Namespace, out: Output) -> int:
 
 
 @contextmanager
-def _copied(places: Places, to: str) -> Iterator[None]:
-    """Recovery writes: it is done to a copy. An error names the copy, and says so."""
+def _copied(places: Places, to: str, args: argparse.Namespace) -> Iterator[None]:
+    """Recovery writes: it is done to a copy, and so is the repair of lost files. An error names the copy, and says so."""
     copy_store(places, to)
     try:
+        if args.skip_holes:
+            steps = repair(to, dry_run=False, open_store=MessageStore.open).steps
+            say_lost([LostRow(**row) for step in steps for row in step.lost or ()], args, places.root, "put tombstones for")
         yield
     except (RmqStoreError, OSError) as error:
         error.add_note(f"{to} was a copy of {places.root}; the command did not change the original")
@@ -167,16 +173,16 @@ class _Readback:
 
     def _message(self, topic: str, queue_id: int, place: int, message: Any) -> None:
         physical, size, tags_code = self.store.raw_entry(topic, queue_id, place)
+        if topic.startswith(LMQ_PREFIX) and message.topic != topic:     # the record is in the row of its own queue
+            self._print(Line(t="light", topic=topic, queueId=queue_id, cqOffset=place, cqPhyOffset=physical, cqSize=size,
+                             tagsCode=tags_code))
+            return
         line = Line(t="msg", cqOffset=place, cqPhyOffset=physical, cqSize=size, tagsCode=tags_code)
         if tags_code <= EXT_ADDRESS_MAX:
             found, code, timestamp, bit_map = self.store.ext_unit(topic, queue_id, tags_code)
             unit = Line(found=bool(found))
             if found:
                 unit.add(tagsCode=code, storeTs=timestamp, bitMap=bytes(bit_map).hex())
-        if topic.startswith(LMQ_PREFIX) and message.topic != topic:     # the record is in the row of its own queue
-            self._print(Line(t="light", topic=topic, queueId=queue_id, cqOffset=place, cqPhyOffset=physical, cqSize=size,
-                             tagsCode=tags_code))
-            return
             line.add(ext=unit)
         self._print(records.record_line(line, message))
         self.messages += 1

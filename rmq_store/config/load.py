@@ -329,6 +329,9 @@ def _check_together(result: dict[str, Any]) -> None:
     if result["follow"] and not result["readonly"]:
         raise ConfigError("follow=True is for a store that another process writes: give readonly=True as well, or leave follow "
                           "out; a store that is open for writing shows all its own messages")
+    if result["skip_holes"] and (result["follow"] or not result["readonly"]):
+        raise ConfigError("skip_holes=True is for reading what is left of a log: give readonly=True as well, without "
+                          "follow=True; `rmqstore repair` makes such a store writeable")
     if result["role"] == "sync_master" and result["ha_listen"] is None and not result["readonly"]:
         raise ConfigError("role is sync_master, and no slave can connect: give ha_listen='ip:port' (RocketMQ: haListenPort), "
                           "or role='master'")

@@ -112,6 +112,8 @@ OPTIONS: tuple[Option, ...] = (
           "in the store at that moment."),
     _bool("follow", False, "With `readonly`: a message that another process puts becomes readable here within milliseconds of "
           "becoming readable there. `get(wait=)`, subscriptions and listeners work."),
+    _bool("skip_holes", False, "With `readonly`: read a log although files between others are missing, or have another length. "
+          "Reads pass over the lost messages (docs/integrity.md)."),
     _choice("compat", "5.x", ("4.9", "5.x"), "The rules to follow where RocketMQ 4.9 and 5.x differ: separator behind the last "
             "property, start of normal recovery, search by time, visibility under sync flush. Stores of both versions can be "
             "read under either value."),

@@ -95,6 +95,7 @@ class OpenOptions(LiveOptions, total=False):
     """All options that open() does not name itself."""
 
     follow: bool | str
+    skip_holes: bool | str
     transientStorePoolEnable: bool | str
     writeWithoutMmap: bool | str
     flushDiskType: bool | str

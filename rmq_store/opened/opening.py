@@ -5,7 +5,6 @@ The opening thread; `open_store` leaves a StoreCore that serves, or everything a
 import os
 import time
 from contextlib import suppress
-from itertools import pairwise
 from typing import Any
 
 from rmq_store.access.core import _building
@@ -28,6 +27,7 @@ from rmq_store.log.recovery.directories import (
     say_empty,
     say_missing,
 )
+from rmq_store.log.recovery.holes import explained, lost_stretches
 from rmq_store.log.recovery.places import Places
 from rmq_store.log.recovery.queue_times import Stamp, keep_times, restore_times
 from rmq_store.log.recovery.recording import look_at_recorded, record
@@ -304,25 +304,31 @@ def _refuse_version(store: StoreServes, places: Places, recovery: Any, outcome: 
 def _load_log(store: StoreServes, places: Places, options: Options, files: ControlFiles | None) -> None:
     """Opens the log's files. files None: for reading. A listing is then of no one moment: what a writer in another process
     makes and deletes meanwhile may look like a gap, or be gone, but not twice the same. Raises StoreRefusesToLoad, OSError."""
-    said = ""
+    said, size = "", options.segment_size_bytes
     while True:
         try:
-            starts = load_names(places.commitlogs, options.segment_size_bytes, options.compat, files)
+            rests: dict[int, str] = {}
+            starts = load_names(places.commitlogs, size, options.compat, files, rests if options.skip_holes else None)
             missing = files_missing(places, options, starts)
-            if missing is not None and (files is not None or options.follow or not places.several or str(missing) != said):
+            passes = places.several or options.skip_holes
+            if missing is not None and (files is not None or options.follow or not passes or str(missing) != said):
                 raise missing
             for start in starts:
-                _building.add_file(store, start, missing is not None)
+                if start in rests:
+                    _building.add_rest(store, start, rests[start])
+                else:
+                    _building.add_file(store, start, missing is not None)
             break
         except (FileNotFoundError, StoreRefusesToLoad) as error:
             if files is not None or str(error) == said:
+                if isinstance(error, StoreRefusesToLoad):
+                    explained(error, places, options)
                 raise
             said = str(error)
             let_go(store)
     say_empty(places, len(starts))
-    if missing is not None:
-        size = options.segment_size_bytes
-        say_missing(places, [(a + size, b) for a, b in pairwise(starts) if b != a + size])
+    if (missing is not None or rests) and (lost := lost_stretches(places, size)):
+        say_missing(places, lost)
 
 
 def _look_again(store: StoreServes, places: Places, options: Options) -> None:

@@ -20,8 +20,8 @@ class StoreWalks(StoreReports):
     def log_records(self, begin: int | None = None,
                     end: int | None = None) -> Iterator[tuple[str, int, int, Message | None]]:
         """Yields every record of the raw log in [begin, end): (kind, offset, size, message). kind is "msg"; with message None
-        it is "blank" for the end of a file, and, in a read-only store over several directories, "missing" for a stretch whose
-        file is not there. This includes messages without a queue entry. Raises CorruptionError."""
+        it is "blank" for the end of a file, and "missing" for a stretch that a read-only store lacks and passes over (several
+        directories, skip_holes). This includes messages without a queue entry. Raises CorruptionError."""
         at = self.min_log_offset if begin is None else whole(begin, "begin", 0, (1 << 63) - 1)
         limit = self.max_log_offset if end is None else min(whole(end, "end", 0, (1 << 63) - 1), self.max_log_offset)
         while True:

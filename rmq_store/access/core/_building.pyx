@@ -6,16 +6,16 @@ import errno
 import os
 
 from libc.stdint cimport int64_t
-from libc.stdlib cimport calloc
+from libc.stdlib cimport calloc, free
 
 from rmq_store.access.core._core cimport StoreCore
-from rmq_store.base.io._io cimport IoTable
-from rmq_store.base.io._sync cimport rmq_load, rmq_load32, rmq_publish, rmq_publish32
+from rmq_store.base.io._io cimport IoTable, rmq_pread_all
+from rmq_store.base.io._sync cimport ENOMEM, rmq_load, rmq_load32, rmq_publish, rmq_publish32
 from rmq_store.base.segment._allocator cimport (PREZERO_FULL, PREZERO_OFF, PREZERO_WINDOW, TOUCH_CACHE, TOUCH_MAP, TOUCH_OFF,
                                                 TOUCH_STREAM, allocator_follow, allocator_new, allocator_settle,
                                                 allocator_start)
-from rmq_store.base.segment._file cimport (LogFile, file_reserve, log_file_release, row_absent, row_add_dir, row_end, row_find,
-                                           row_leave_out, row_new, row_open, row_push)
+from rmq_store.base.segment._file cimport (LogFile, file_reserve, log_file_copied, log_file_release, row_absent, row_add_dir,
+                                           row_end, row_find, row_leave_out, row_new, row_open, row_push)
 from rmq_store.base.segment._places cimport places_add
 from rmq_store.log.commitlog._log cimport log_begin, log_new, log_use_allocator
 from rmq_store.log.dispatch._dispatch cimport dispatch_reserve, dispatch_to, dispatcher_new, dispatcher_start
@@ -152,6 +152,40 @@ def add_file(StoreCore store not None, int64_t start, bint gaps):
         log_file_release(f)
         raise errors.StoreRefusesToLoad(f"{os.fsdecode(store.row.dir)}/{start:020d}", 0, "files without a gap between them",
                                         f"a gap before offset {start}")
+
+
+def add_rest(StoreCore store not None, int64_t start, path):
+    """For reading: what is left of a file of the log that has another length, and zeros behind it. Files may be missing before
+    it."""
+    cdef IoTable io = store.io_owner
+    cdef LogFile *f
+    cdef int64_t size, got = 0
+    cdef int error = 0
+    cdef int fd = io.open(path, os.O_RDONLY | os.O_NOFOLLOW, 0)
+    try:
+        size = min(<int64_t> io.size(fd), store.row.file_size)
+        f = log_file_copied(store.io, start, 1)
+        if f == NULL:
+            raise MemoryError(path)
+        free(f.map)
+        f.map = <unsigned char *> calloc(1, store.row.file_size)    # pages that nobody writes take no memory
+        f.size = store.row.file_size
+        f.data_end = start + size
+        if f.map == NULL:
+            error = -ENOMEM
+        with nogil:
+            if error == 0:
+                got = rmq_pread_all(store.io, fd, f.map, size, 0)
+                error = <int> got if got < 0 else 0
+            if error == 0 and store.row.count > 0:
+                error = row_leave_out(store.row, start)
+            if error == 0:
+                error = row_push(store.row, f)
+        if error < 0:
+            log_file_release(f)
+            raise OSError(-error, os.strerror(-error), path)
+    finally:
+        io.close(fd)
 
 
 def leave_out(StoreCore store not None, int64_t end):

@@ -12,6 +12,7 @@ from rmq_store.codec._layout cimport BLANK_SIZE, UNIT_SIZE
 from rmq_store.codec._record cimport RECORD_BLANK, RECORD_OK, RecordStatus, RecordView, head_size, record_parse, topic_light
 from rmq_store.codec._unit cimport unit_bytes, unit_code, unit_physical
 from rmq_store.log.commitlog._log cimport Log, log_copy
+from rmq_store.log.recovery._scan cimport scan_next_good
 from rmq_store.queues.consumequeue._queue cimport Queue, queue_read, queue_read_ext, queues_at, queues_count, queues_find
 
 from rmq_store import errors
@@ -102,7 +103,7 @@ cdef class StoreLook(StorePutInner):
         cdef RecordStatus status = RECORD_OK
         cdef LogFile *f
         cdef int error = 0
-        cdef int64_t end = 0
+        cdef int64_t end = 0, at
         self._enter()
         if offset >= limit:
             return None
@@ -134,6 +135,13 @@ cdef class StoreLook(StorePutInner):
             if f.copied or end - (offset + v.size) >= BLANK_SIZE:       # else nothing fits behind it
                 end = offset + v.size
             return "msg", offset, v.size, message_new(lease_new(f, self.lease_count), &v), end
+        if status != RECORD_BLANK and self.options.skip_holes:
+            if not row_absent(self.row, offset):
+                with nogil:
+                    at = scan_next_good(f, offset + 1, end if end < limit else limit, False)
+                end = at if at >= 0 else end
+            log_file_release(f)
+            return "missing", offset, min(end, limit) - offset, None, end
         log_file_release(f)
         if status == RECORD_BLANK:
             return "blank", offset, v.size, None, end

@@ -345,7 +345,7 @@ cdef bint row_absent(FileRow *row, int64_t offset) noexcept nogil:
     rmq_mutex_lock(&row.lock)
     if row.count > 0 and offset >= row.files[0].start:
         i = (offset - row.files[0].start) // row.file_size
-        absent = i < row.count and row.files[i].absent
+        absent = i < row.count and (row.files[i].absent or (row.files[i].copied and offset >= row.files[i].data_end))
     rmq_mutex_unlock(&row.lock)
     return absent
 

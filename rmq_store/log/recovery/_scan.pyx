@@ -196,8 +196,11 @@ cdef class LogRecovery:
         return f
 
     def starts(self):
-        """Log offsets of the first bytes of the files that are there, ascending: list of int."""
-        return [self.row.files[i].start for i in range(self.row.count) if not self.row.files[i].absent]
+        """Log offsets of the first bytes of the files that are there, ascending: list of int. What is left of a file is not one
+        in which a log can end, unless it is the last one."""
+        cdef int64_t i, last = self.row.count - 1
+        return [self.row.files[i].start for i in range(self.row.count)
+                if not self.row.files[i].absent and (i == last or not self.row.files[i].copied)]
 
     def first_record(self, int64_t start):
         """(magic code, store time in ms) of the first record of the file at `start`, as the matching test reads them."""

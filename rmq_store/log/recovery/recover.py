@@ -199,11 +199,13 @@ def is_number(name: str) -> bool:
     return name.isascii() and name.isdecimal()
 
 
-def load_names(directories: Sequence[str], size: int, compat: str, files: ControlFiles | None) -> list[int]:
+def load_names(directories: Sequence[str], size: int, compat: str, files: ControlFiles | None,
+               rests: dict[int, str] | None = None) -> list[int]:
     """Log offsets of the commit-log files in `directories`, ascending.
 
     Every file must have `size` bytes. An empty last one is what a crash while it was made leaves in 5.x: removed (files is not
-    None) or left out. Other names are left alone with a warning. Raises StoreRefusesToLoad.
+    None) or left out. Other names are left alone with a warning. rests: takes the paths of files of another length, instead of
+    an error. Raises StoreRefusesToLoad.
     """
     found: list[tuple[int, int, str]] = []
     odd: list[tuple[int, str]] = []
@@ -218,7 +220,9 @@ def load_names(directories: Sequence[str], size: int, compat: str, files: Contro
             files.unlink(path)
             emit(Event.EMPTY_FILE_REMOVED, file=path)
     for start, length, path in found:
-        if length != size:
+        if length != size and rests is not None and size > 0:
+            rests[start] = path
+        elif length != size:
             raise StoreRefusesToLoad(path, 0, f"{size} bytes, as segment_size_bytes says", f"{length} bytes")
         if start % size != found[0][0] % size:
             raise StoreRefusesToLoad(path, 0, f"names that are multiples of {size} apart", os.path.basename(path))

@@ -17,6 +17,7 @@ from rmq_store.config.load import Options
 from rmq_store.errors import CorruptionError, StoreRefusesToLoad
 from rmq_store.log.recovery import checkpoint
 from rmq_store.log.recovery.directories import files_missing, known_end, look_for_directories, missing_end
+from rmq_store.log.recovery.holes import LostRow, explained, lost_rows, lost_stretches
 from rmq_store.log.recovery.places import Places
 from rmq_store.log.recovery.recover import load_names
 from rmq_store.log.recovery.versions import other_version, refusal
@@ -30,12 +31,14 @@ COLUMNS = ("physicalOffset", "storeSize", "sysFlag", "queueId", "queueOffset", "
 
 @dataclass(frozen=True)
 class LogPart:
-    """One file of a log: log offset of its first byte, and whether nothing was written behind it."""
+    """One file of a log: log offset of its first byte, and whether nothing was written behind it. length: bytes that are left
+    of it, where it is read all the same."""
 
     path: str
     start: int
     size: int
     newest: bool
+    length: int
 
     @property
     def end(self) -> int:
@@ -70,19 +73,22 @@ def parts_of(places: Places, options: Options) -> list[LogPart]:
     times = checkpoint.read(ControlFiles(IoTable()), places.checkpoint)     # before the files: it is never ahead of them
     while True:
         try:
-            starts = load_names(places.commitlogs, size, options.compat, None)
-            if (missing := files_missing(places, options, starts)) is not None:
+            rests: dict[int, str] = {}
+            starts = load_names(places.commitlogs, size, options.compat, None, rests if options.skip_holes else None)
+            if (missing := files_missing(places, options, starts)) is not None and not options.skip_holes:
                 raise missing
             missing_end(places, options.inferred({"readonly": False}), max((start + size for start in starts), default=0),
                         known_end(places, times, False, -1, 0))
             break
         except StoreRefusesToLoad as error:
             if str(error) == said:
+                explained(error, places, options)
                 raise
             said = str(error)
     while len(starts) > 1 and _empty(places.log_path(starts[-1])):
         starts.pop()
-    return [LogPart(places.log_path(start), start, size, start == starts[-1]) for start in starts]
+    return [LogPart(places.log_path(start), start, size, start == starts[-1],
+                    min(os.stat(rests[start]).st_size, size) if start in rests else size) for start in starts]
 
 
 def _empty(path: str) -> bool:
@@ -96,7 +102,8 @@ def _empty(path: str) -> bool:
 class Source:
     """A store to read from. Raises FileNotFoundError where there is none, ConfigError.
 
-    gone: bytes of its log that were cleaned while `blocks` came to them."""
+    gone: bytes of its log that were cleaned while `blocks` came to them. holes: parts of the log, (begin, end), that `blocks`
+    passed over because nothing can be read there (option skip_holes)."""
 
     def __init__(self, path: Any, options: dict[str, Any] | None = None) -> None:
         self._asked: dict[str, Any] | None = options or {}
@@ -104,13 +111,14 @@ class Source:
         self.places = Places(self.root, self.options)
         self.root = os.path.realpath(self.root)
         self.gone = 0
+        self.holes: list[tuple[int, int]] = []
 
     @classmethod
     def of(cls, root: str, options: Options) -> "Source":
         """Of a store whose options are known."""
         self = cls.__new__(cls)
         self.root, self.options, self.places, self.gone = root, options, Places(root, options), 0
-        self._asked = None
+        self._asked, self.holes = None, []
         return self
 
     def look_again(self) -> bool:
@@ -147,12 +155,16 @@ class Source:
         """The records of [begin, end) that are of `topics` and were stored from `since` to `until`, both included, ms since
         1970. A block may be empty: its `end` tells how far the walk is. `begin` is the place of a record."""
         damage: CorruptionError | None = None
-        missing = 0
-        for part in self.parts():
+        missing, parts, skips = 0, self.parts(), self.options.skip_holes
+        self.holes = [(a, b) for a, b in lost_stretches(self.places, self.options.segment_size_bytes)
+                      if a >= begin and (end is None or a < end)] if skips else []
+        for part in parts:
             if part.end <= begin or (end is not None and part.start >= end):
                 continue
             with ExitStack() as stack:
-                stop = part.end if end is None else min(end, part.end)
+                stop = min(part.start + part.length, part.end if end is None else end)
+                if max(begin, part.start) >= stop:
+                    continue
                 try:
                     split = stack.enter_context(Split(part.path, part.start, max(begin, part.start), stop, newest=part.newest,
                                                       aligned=True, verify="crc", mapped=False))
@@ -169,7 +181,9 @@ class Source:
                     bad = split.take_bad()
                     if damage is not None and split.records > before:
                         raise damage
-                    if bad and damage is None:
+                    if bad and skips:
+                        self.holes += [(region.begin, region.end) for region in bad]
+                    elif bad and damage is None:
                         damage = self._damage(part, bad[0])
                     if batch is None:
                         break
@@ -180,6 +194,10 @@ class Source:
                 if stop == part.end:
                     known = split.position if damage is None or damage.offset is None else damage.offset
                     self.refuse_version(part, file.fileno(), known)
+
+    def lost(self) -> list[LostRow]:
+        """Which messages lay in `holes`, as the queues tell. Raises OSError."""
+        return lost_rows(self.places, self.options, self.holes)
 
     def refuse_version(self, part: LogPart, fd: int, at: int) -> None:
         """Raises UnknownVersion where the records that this library knows end in front of others, at log offset `at`: what is

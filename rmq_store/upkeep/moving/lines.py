@@ -34,6 +34,7 @@ from rmq_store.codec.compression import inflate
 from rmq_store.codec.delay import SCHEDULE_TOPIC
 from rmq_store.codec.properties import decode_properties, encode_properties
 from rmq_store.errors import ConfigError, MessageIllegal, RmqStoreError, StoreStateError
+from rmq_store.log.recovery.holes import LostRow
 from rmq_store.log.recovery.lockfile import in_use
 from rmq_store.log.recovery.places import root_of
 from rmq_store.services.backup.source import Source
@@ -63,6 +64,7 @@ class LineResult:
     left: dict[str, int]            # messages left out now, by reason (rules.LEFT)
     gone: int = 0                   # and bytes of the log that were cleaned before they were written
     unseen: list[str] = field(default_factory=list)     # of an export into a new file: named topics without a message
+    lost: list[LostRow] = field(default_factory=list)   # of an export with skip_holes: what it passed over
 
 
 def message_fields(record: Any) -> dict[str, object]:
@@ -121,7 +123,8 @@ def export_lines(source: Any, out: IO[bytes] | io.RawIOBase, *, whole: bool = Fa
         if progress is not None:
             progress(block.end, total)
     named = (rules.topics or set()) if begin == first else set()        # an earlier call may have met the others
-    return LineResult(count, 0, dict(rules.left), reader.gone, sorted(t.decode() for t in named - rules.seen))
+    lost = [row for row in reader.lost() if wanted is None or row.topic in wanted]
+    return LineResult(count, 0, dict(rules.left), reader.gone, sorted(t.decode() for t in named - rules.seen), lost)
 
 
 def _line(raw: bytes) -> bytes:

@@ -16,6 +16,7 @@ from rmq_store.codec.delay import SCHEDULE_TOPIC
 from rmq_store.config.load import resolve
 from rmq_store.config.recorded import LIGHT, RECORDED
 from rmq_store.errors import ConfigError, CorruptionError, StoreStateError
+from rmq_store.log.recovery.holes import LostRow
 from rmq_store.log.recovery.lockfile import in_use
 from rmq_store.log.recovery.places import Places, numbered, refuse_file, root_of
 from rmq_store.services.backup.content import JOURNALS
@@ -47,9 +48,10 @@ class CopyResult:
     gone: int = 0                   # bytes of the source's log that were cleaned before they were copied
     settings: list[str] = field(default_factory=list)       # as they are: files under config/ that were copied
     kept: list[str] = field(default_factory=list)           # and those of the target that others have changed, and that stayed
+    lost: list[LostRow] = field(default_factory=list)       # with the source's option skip_holes: what the copy passed over
 
     def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        return asdict(self) | {"lost": [row._asdict() for row in self.lost]}
 
 
 def copy_messages(source: Any, target: Any, *, as_is: bool = False, topics: Iterable[str] | None = None,
@@ -72,6 +74,9 @@ def copy_messages(source: Any, target: Any, *, as_is: bool = False, topics: Iter
     """
     wanted = topic_names(topics)
     reader = Source(source, source_options)
+    if as_is and reader.options.skip_holes:
+        raise ConfigError(f"{reader.root}: as they are, messages keep their queue offsets, and a queue has no gaps: without "
+                          "skip_holes repair the store, or a copy of it, first; or copy its messages as new ones")
     reader.parts()              # refuses half a log before a target is made
     root = root_of(target)
     refuse_file(root)
@@ -198,7 +203,8 @@ class _Copy:
         taken, kept = self.settings.apply(self.root, entry, to.end) if self.settings is not None else ([], [])
         to.end()
         result = CopyResult(to.records - to.begun - to.found, to.records, to.position, dict(rules.left),
-                            [t for t in self.topics or () if t not in entry["seen"]], gone, taken, kept)
+                            [t for t in self.topics or () if t not in entry["seen"]], gone, taken, kept,
+                            [row for row in self.source.lost() if self.topics is None or row.topic in self.topics])
         if finishing and entry.get("waiting") is not None and not self.in_use:
             more = self.run(store)      # the call that was broken off had left what waits
             return replace(more, copied=result.copied + more.copied, gone=gone + more.gone)

@@ -1,0 +1,111 @@
+"""What a log lacks of which files are not there, or have another length: where, which messages, and how many behind are whole.
+
+Names, lengths and the entries of queues tell. Reads only. The opening thread, or that of a command.
+"""
+import os
+from bisect import bisect_left
+from collections.abc import Iterable
+from itertools import pairwise
+
+from rmq_store.base.io._io import IoTable
+from rmq_store.config.load import Options
+from rmq_store.errors import CorruptionError, StoreRefusesToLoad
+from rmq_store.events import printable
+from rmq_store.fields import NamedTuple
+from rmq_store.log.recovery.places import Places
+from rmq_store.log.recovery.recover import OFFSET_MAX
+from rmq_store.queues.consumequeue._owner import QueueTableOwner
+from rmq_store.queues.consumequeue.loader import batch_dirs, load_batch_queues, load_queues
+
+__all__ = ["LostRow", "explained", "lost_rows", "lost_stretches", "rows_text"]
+
+_LIGHT = b"%LMQ%"
+SHOWN = 8                   # rows in one line
+
+
+class LostRow(NamedTuple):
+    """Messages of one queue that lie in a lost part of the log: their queue offsets are [begin, end)."""
+
+    topic: str
+    queue_id: int
+    begin: int
+    end: int
+
+
+def lost_stretches(places: Places, size: int) -> list[tuple[int, int]]:
+    """The parts of the log, (begin, end), that its files do not have. Of the newest file all may be there that ever was."""
+    log = {int(os.path.basename(path)): length for path, length in places.log_files()}
+    starts = sorted(log)
+    short = [(start + log[start], start + size) for start in starts[:-1] if log[start] < size]
+    return sorted(short + [(a + size, b) for a, b in pairwise(starts) if b > a + size])
+
+
+class _Queues:
+    """The queues of a store, for looking up entries by the place to which they lead."""
+
+    def __init__(self, places: Places, options: Options) -> None:
+        bad: list[CorruptionError] = []         # such queues tell nothing
+        self.table = QueueTableOwner(places.consumequeue, file_size=options.consumequeue_file_size_bytes, readonly=True,
+                                     fd_max=options.consumequeue_fd_max, io=IoTable())
+        load_batch_queues(self.table, places.batchconsumequeue, options.batch_consumequeue_file_size_bytes,
+                          batch_dirs(places.batchconsumequeue), bad.append)
+        load_queues(self.table, bad.append)
+        self.table.recover(True, OFFSET_MAX)
+
+    def names(self) -> list[tuple[bytes, int]]:
+        return self.table.queues()
+
+    def first(self, name: tuple[bytes, int], offset: int) -> tuple[int, int]:
+        """(queue offset of the first message that lies at log offset `offset` or behind it, or ends behind it; the end)."""
+        def ends(index: int) -> int:
+            entries = self.table.read(*name, index, 1)
+            return entries[0][0] + entries[0][1] if entries else 0
+
+        low, high, _ = self.table.offsets(*name)
+        indexes = range(max(low, 0), max(high, 0))
+        return (indexes.start + bisect_left(indexes, offset + 1, key=ends)), indexes.stop
+
+
+def lost_rows(places: Places, options: Options, stretches: Iterable[tuple[int, int]]) -> list[LostRow]:
+    """Which messages entries of queues lead into these parts of the log. Raises OSError."""
+    rows: list[LostRow] = []
+    wanted: list[tuple[int, int]] = []
+    for begin, end in sorted(stretches):
+        if wanted and begin <= wanted[-1][1]:       # one message may lie in both
+            begin, end = wanted[-1][0], max(end, wanted.pop()[1])
+        wanted.append((begin, end))
+    queues = _Queues(places, options) if wanted else None
+    for name in queues.names() if queues is not None else ():
+        assert queues is not None
+        for begin, end in wanted:
+            first, stop = queues.first(name, begin)[0], queues.first(name, end)
+            # The one that ends behind the stretch may begin in it.
+            last = stop[0] + 1 if stop[0] < stop[1] and queues.table.read(*name, stop[0], 1)[0][0] < end else stop[0]
+            if first < last:
+                rows.append(LostRow(name[0].decode("utf-8", "surrogateescape"), name[1], first, last))
+    return rows
+
+
+def rows_text(rows: list[LostRow]) -> str:
+    """The same for people, not all of many."""
+    shown = ", ".join(f"{row.topic}/{row.queue_id} {row.begin} to {row.end - 1}" for row in rows[:SHOWN])
+    return printable(shown) + (f" and {len(rows) - SHOWN} more rows" if len(rows) > SHOWN else "")
+
+
+def explained(error: StoreRefusesToLoad, places: Places, options: Options) -> None:
+    """Adds to `error`, which is of a file that is not there or has another length, what is whole behind it, and both cures."""
+    name = os.path.basename(str(error.path))
+    start = int(name) if len(name) == 20 and name.isdecimal() else error.offset or 0
+    log = [(int(os.path.basename(path)), length) for path, length in places.log_files()]
+    behind = min((begin for begin, length in log if begin > start and length == options.segment_size_bytes), default=None)
+    if behind is None:
+        return                  # nothing is behind it that fits the options
+    try:
+        queues = _Queues(places, options)
+        count = sum(stop - first for name, (first, stop) in ((name, queues.first(name, behind)) for name in queues.names())
+                    if not name[0].startswith(_LIGHT))
+        whole = f"queues lead to {count} messages"
+    except (OSError, CorruptionError):
+        whole = "there are files"
+    error.cure = (f"{whole} behind that, from log offset {behind} on: `--skip-holes` (readonly=True with skip_holes=True) "
+                  f"reads these, and `rmqstore repair {places.root}` puts tombstones in place of lost messages; {error.cure}")
