@@ -38,7 +38,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
 
     result = repair(args.store, dry_run=args.dry_run, restore=args.restore, say=say, open_store=MessageStore.open,
                     **keywords(args))
-    for finding in result.left:
+    for finding in result.left + [f for f in result.findings if f.kind == "salvaged" and not args.restore]:
         show(finding, out)
     if args.dry_run:
         out.say("nothing to repair" if not result.steps else f"{len(result.steps)} steps; nothing was written")

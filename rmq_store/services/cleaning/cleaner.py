@@ -206,7 +206,7 @@ class Cleaner:
         """At closing: a withdrawn file that nobody looks at any more goes now; else it stays, and the next open has it."""
         with self._lock:
             if self._held is not None and self._held.users == 0:
-                self._held.delete()
+                self._delete(self._held)
             self._held = None
 
     # ---- a round
@@ -276,10 +276,18 @@ class Cleaner:
             if hanged_ms < patience_ms:
                 return
             emit(Event.LOG_FILE_HANGED, file=held.path, users=held.users, ms=hanged_ms)
-        held.delete()
+        self._delete(held)
         self._held = None
         done.log_files += 1
         done.log_bytes += held.size
+
+    def _delete(self, file: _clean.Withdrawn) -> None:
+        """The manifest goes first: one without its file tells of a lost file."""
+        path = os.path.join(self._places.manifests, f"{file.start:020d}")
+        if os.path.lexists(path) and not os.path.islink(self._places.manifests):
+            self._files.unlink(path)
+            self._files.sync_dir(self._places.manifests)
+        file.delete()
 
     def _follow(self, store: "StoreQuery", done: Cleaned, stop: Stop) -> None:
         """Queues and index lose the files that lead below the log's beginning; a pause follows each queue that lost one."""

@@ -31,6 +31,7 @@ KINDS: dict[str, Kind] = {
     "backup_file": Kind("corrupt", "A file of a backup does not have the content that the backup's list names."),
     "compaction_file": Kind("corrupt", "A file of a compaction log has a wrong size, lacks its other half, or cannot be read."),
     "compaction_record": Kind("corrupt", "An entry of a compaction log does not lead to a good record of its queue."),
+    "log_oldest": Kind("finding", "The log lacks its oldest file, and no cleaning deleted it: the file's manifest is there."),
     "log_tail": Kind("finding", "There are bytes behind the end of the data of a store that was closed."),
     "queue_file": Kind("finding", "A ConsumeQueue file is missing, or has a wrong size."),
     "queue_missing": Kind("finding", "A record has no entry in its queue."),
@@ -51,6 +52,7 @@ KINDS: dict[str, Kind] = {
     "foreign_file": Kind("note", "A file does not belong to the store."),
     "not_closed": Kind("note", "The store is open, or its process died: the end of the log is not settled."),
     "not_dispatched": Kind("note", "The newest records do not have their queue or index entries yet."),
+    "salvaged": Kind("note", "A recovery cut whole messages off. `.salvage/` keeps them; `repair --restore` puts them again."),
     "no_index": Kind("note", "Records have keys, but the store has no index."),
 }
 SEVERITY: dict[str, Severity] = {name: kind.severity for name, kind in KINDS.items()}

@@ -26,11 +26,12 @@ from rmq_store.base.io.files import ControlFiles, open_regular
 from rmq_store.errors import CorruptionError
 from rmq_store.events import Event, emit
 from rmq_store.fields import NamedTuple
+from rmq_store.log.recovery.places import MANIFESTS
 
 __all__ = ["DIRECTORY", "Manifest", "compare", "drop", "drop_stale", "listed", "make", "path_of", "read", "refuse_link",
            "write"]
 
-DIRECTORY = ".manifest"
+DIRECTORY = MANIFESTS
 BLOCK_SIZE = 64 << 10
 CHUNK = 4 << 20                 # read at once: some milliseconds
 _HEAD = struct.Struct(">4sIqqIIIq")

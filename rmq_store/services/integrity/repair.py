@@ -13,16 +13,13 @@ from typing import Any
 
 from rmq_store.base.io._io import IoTable
 from rmq_store.base.io.files import ControlFiles, open_regular
-from rmq_store.codec._codec import DecodedRecord, decode_record
+from rmq_store.codec._codec import DecodedRecord
 from rmq_store.codec._layout import (
     FLAG_BORN_V6,
     FLAG_STORE_V6,
-    RECORD_AT_MAGIC,
-    RECORD_FIXED_SIZE,
     TRANSACTION_PREPARED,
     TRANSACTION_ROLLBACK,
 )
-from rmq_store.codec.layout import MAGIC_BYTES
 from rmq_store.config.load import Options
 from rmq_store.config.recorded import LIGHT, NAME, RECORDED, read_recorded, recorded_path
 from rmq_store.errors import CorruptionError, PutError, StoreStateError
@@ -35,6 +32,7 @@ from rmq_store.log.recovery.versions import refusal
 from rmq_store.services.integrity import bridging, manifest, replacing
 from rmq_store.services.integrity.choosing import chosen_options
 from rmq_store.services.integrity.findings import Finding
+from rmq_store.services.integrity.salvaged import whole_records
 from rmq_store.services.integrity.sealing import pacer
 from rmq_store.services.integrity.standing_in import StandIn, StandIns, keep_file, lost_files, rows_of, rows_text, told_by
 from rmq_store.services.integrity.undoing import Journal
@@ -267,13 +265,7 @@ class _Repair:
         return True
 
     def _read(self, at: int, n: int) -> bytes:
-        v = self.verification
-        path = v.log_file(at)
-        fd = self.files.open(path, os.O_RDONLY)
-        try:
-            return self.files.read(fd, at - int(os.path.basename(path)), n)
-        finally:
-            self.files.close(fd)
+        return self.verification.log_bytes(at, n)
 
     def _bridge(self, path: str, stretch: bridging.Stretch, lost: list[bridging.Lost]) -> tuple[int, bytes, str] | None:
         """What is to stand in the file at this position of it, and the name under which what stands there is kept; None where
@@ -353,11 +345,13 @@ class _Repair:
             self.files.sync_dir(os.path.dirname(path))
 
     def drop_manifests(self, findings: list[Finding]) -> None:
-        """Damaged ones: they tell nothing, and the next scrub or the store makes new ones."""
+        """Damaged ones: they tell nothing, and the next scrub or the store makes new ones. And those of lost oldest files."""
         for finding in findings:
-            if finding.kind != "manifest_damaged":
+            if finding.kind not in ("manifest_damaged", "log_oldest"):
                 continue
-            self.step("remove", finding.path, f"the manifest is damaged: it moves to {SALVAGE}, the next open makes another")
+            self.step("remove", finding.path, f"the manifest is damaged: it moves to {SALVAGE}, the next open makes another"
+                      if finding.kind == "manifest_damaged" else f"{finding.detail}; only a copy of the store has that file; "
+                      f"the manifest moves to {SALVAGE}", offset=finding.offset, size=finding.size)
             if not self.dry_run:
                 self._drop_manifest(finding.path)
 
@@ -431,7 +425,7 @@ class _Repair:
                 self.step("none", path, f"not a copy that a recovery made: the file is longer than a log file of {size} bytes")
                 continue
             begin = offset_of(name) or 0
-            found = list(_whole_records(data, begin))
+            found = list(whole_records(data, begin))
             if self.dry_run:
                 self.step("restore", path, "messages that a recovery cut off are put again", count=len(found))
                 continue
@@ -461,23 +455,3 @@ class _Repair:
                   born_timestamp=record.born_timestamp, born_host=record.born_host, reconsume_times=record.reconsume_times,
                   prepared_transaction_offset=record.prepared_transaction_offset, wait=False)
         return 1
-
-
-def _whole_records(data: bytes, start: int) -> Iterator[tuple[int, DecodedRecord]]:
-    """Records of exactly their place in bytes that begin at log offset `start`; damage between them is stepped over."""
-    at = 0
-    while at + RECORD_FIXED_SIZE <= len(data):
-        at = min((i for i in (data.find(magic, at + RECORD_AT_MAGIC) for magic in MAGIC_BYTES) if i >= 0),
-                 default=-1) - RECORD_AT_MAGIC
-        if at < 0:
-            return
-        try:
-            record = decode_record(memoryview(data)[at:])
-        except CorruptionError:
-            at += 1
-            continue
-        if isinstance(record, DecodedRecord) and record.physical_offset == start + at and record.body_crc_ok:
-            yield start + at, record
-            at += record.size
-        else:
-            at += 1

@@ -109,6 +109,8 @@ class Sealer:
             self._files.close(fd)
         if len(made.sums) == -(-self._size // made.block_size):
             self._tried(_WRITE, self._root, partial(manifest.write, self._files, self._root, made))
+            if not os.path.lexists(self._places.log_path(start)):      # cleaned meanwhile: a manifest alone tells of a loss
+                manifest.drop(self._files, self._root, lambda other, size: other != start)
 
     def _pace(self, size: int) -> None:
         if self._stop.wait(size / RATE):

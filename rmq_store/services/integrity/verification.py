@@ -32,6 +32,7 @@ from rmq_store.services.integrity.compacted import compaction_findings
 from rmq_store.services.integrity.configured import config_findings
 from rmq_store.services.integrity.findings import SEVERITY, Finding, merged
 from rmq_store.services.integrity.rows import files_in, missing_directory, missing_log, row_findings, twice_findings
+from rmq_store.services.integrity.salvaged import oldest_findings, salvage_findings
 from rmq_store.services.integrity.sealing import pacer
 from rmq_store.services.integrity.standing_in import StandIns
 from rmq_store.services.integrity.timing import timer_findings
@@ -110,6 +111,8 @@ class Verification:
         yield from merged(confirmed(self, self._walk_log(pace, progress)))
         yield from merged(confirmed(self, self._walk_queues(progress)))
         yield from confirmed(self, self._walk_index(progress))
+        yield from oldest_findings(self.files, self.places, self.options)
+        yield from salvage_findings(self.root, self.options.segment_size_bytes, self.log_bytes)
         yield from compaction_findings(self.files, self.root, self.options)
         yield from timer_findings(self.files, self.root)
         yield from self.checkpoint_findings()
@@ -238,11 +241,11 @@ class Verification:
                 about = os.lstat(path)
                 if not (name.isascii() and _INDEX_NAME(name)) or not stat.S_ISREG(about.st_mode):
                     yield self._finding("foreign_file", path, detail="not an index file: move it away")
+                elif about.st_size != size and has_nothing(path, self.live):
+                    yield self._finding("foreign_file", path, detail="an index file of another size, without an entry")
                 elif about.st_size != size:
                     yield self._finding("index_file", path, expected=size, found=about.st_size,
                                         detail=f"the file has {about.st_size} bytes, but {o.index_slots} slots and "
-                elif about.st_size != size and has_nothing(path, self.live):
-                    yield self._finding("foreign_file", path, detail="an index file of another size, without an entry")
                                         f"{o.index_entries_max} entries need {size}: the store does not load")
                 else:
                     assert self.checker is not None
@@ -356,16 +359,9 @@ class Verification:
                              detail=f"the tags code of the entry is {b}, the tags code of the record is {c}")
 
     def _other_version(self, offset: int) -> int | None:
-        def read(begin: int, end: int) -> bytes:
-            fd = self.files.open(path, os.O_RDONLY)
-            try:
-                return self.files.read(fd, begin - start, end - begin)
-            finally:
-                self.files.close(fd)
-
-        path = self.log_file(offset)
-        start = int(os.path.basename(path))
-        return other_version(read, offset, start + self.options.segment_size_bytes)
+        start = int(os.path.basename(self._log_path(offset)))
+        return other_version(lambda begin, end: self.log_bytes(begin, end - begin), offset,
+                             start + self.options.segment_size_bytes)
 
     def _beyond(self, offset: int) -> bool:
         """Whether nobody can say what should lie there: records of another version do."""
@@ -389,6 +385,20 @@ class Verification:
         """What is read at this offset of the log: its file, or the stand-in for it."""
         path = self._log_path(offset)
         return (self.stands and self.stands.path(int(os.path.basename(path)))) or path
+
+    def log_bytes(self, offset: int, size: int) -> bytes:
+        """Bytes of one file of the log; fewer, or none, where there is no such place."""
+        if not self.starts or offset < self.starts[0]:
+            return b""
+        path = self.log_file(offset)
+        try:
+            fd = self.files.open(path, os.O_RDONLY)
+        except FileNotFoundError:
+            return b""
+        try:
+            return self.files.read(fd, offset - int(os.path.basename(path)), size)
+        finally:
+            self.files.close(fd)
 
     @property
     def end(self) -> int:
