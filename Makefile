@@ -1,7 +1,7 @@
 # Verbs. Each sets up what it needs (tools/bootstrap); ARGS="..." goes to what is run.
 PYTHON := .venv/bin/python
 
-.PHONY: build debug check test demo test-crash test-failover test-schedules test-power test-races test-sanitized test-bare test-interop \
+.PHONY: build debug check test demo test-crash test-failover test-promises test-schedules test-power test-races test-sanitized test-bare test-interop \
         test-conformance test-slow test-spark test-spark-slow fuzz fuzz-campaign fuzz-frames fuzz-net figures bench bench-full bench-micro soak docs wheel clean
 
 build:
@@ -33,6 +33,12 @@ test-schedules:
 test-failover:
 	tools/bootstrap --dev
 	$(PYTHON) -m tests.replication.failover $(or $(ARGS),--cycles 10000)
+
+# One store with all features, random sequences with kills, cuts, full disks, clocks that jump and the rest: ARGS="--seeds 1-500
+# --steps 40". A minute for a hundred seeds; a fault is printed with the shortest sequence that shows it.
+test-promises:
+	tools/bootstrap --dev
+	$(PYTHON) -m tests.promises $(ARGS)
 
 # Power cuts below real ext4 and XFS; root, FUSE 3 (libfuse3-dev), loop devices. RMQ_POWER_STATES (2000) and RMQ_SEED say how many
 # states, and which; a kept recording can be judged again: python -m tests.power.campaign --replay DIR.
