@@ -6,15 +6,18 @@ from collections.abc import Iterator
 from typing import Any
 
 from rmq_store.access.bulk._columns import Region, Split
+from rmq_store.base.io._io import IoTable
+from rmq_store.base.io.files import ControlFiles
 from rmq_store.codec._layout import BLANK_SIZE
 from rmq_store.errors import CorruptionError, StoreStateError
 from rmq_store.services.backup.met import Met, met_at
+from rmq_store.services.cleaning.removing import Bounds, removed_queues
 from rmq_store.spark.options import ReadOptions
 from rmq_store.spark.schema import arrow_schema, kernel_columns
 from rmq_store.spark.splits import Piece
-from rmq_store.spark.stores import is_gone, whole_before
+from rmq_store.spark.stores import is_gone, store_root, whole_before
 from rmq_store.spark.unwrapping import inflating
-from rmq_store.spark.view_columns import ERROR_COLUMN
+from rmq_store.spark.view_columns import ERROR_COLUMN, REMOVED_COLUMN
 
 __all__ = ["behind", "check_met", "open_if_there", "open_piece", "read_pieces", "refuse_another_file"]
 
@@ -115,6 +118,9 @@ def read_pieces(pieces: tuple[Piece, ...], options: ReadOptions, columns: dict[s
     failOnDataLoss), StoreStateError (another store), OSError."""
     schema = arrow_schema(columns)
     wanted = kernel_columns(columns, options)
+    removed: dict[str, Bounds] = {}
+    if REMOVED_COLUMN in columns:
+        removed = {b.name: removed_queues(ControlFiles(IoTable()), store_root(b)) for b in options.brokers}
     for piece in pieces:
         split = _open(piece, options)
         if split is None:
@@ -123,7 +129,8 @@ def read_pieces(pieces: tuple[Piece, ...], options: ReadOptions, columns: dict[s
             while (found := split.batch(wanted, max_rows=options.batch_rows, max_bytes=options.batch_bytes)) is not None:
                 count, buffers = found
                 if count:
-                    yield from (batch for batch in _batches(schema, piece, options, count, buffers) if batch.num_rows)
+                    made = _batches(schema, piece, options, count, buffers, removed.get(piece.broker, {}))
+                    yield from (batch for batch in made if batch.num_rows)
                 for region in split.take_bad():
                     if options.on_corrupt == "fail":
                         raise corruption(piece, region)
@@ -142,7 +149,8 @@ def corruption(piece: Piece, region: Region) -> CorruptionError:
     return error
 
 
-def _batches(schema: Any, piece: Piece, options: ReadOptions, count: int, buffers: dict[str, Any]) -> Iterator[Any]:
+def _batches(schema: Any, piece: Piece, options: ReadOptions, count: int, buffers: dict[str, Any],
+             removed: Bounds) -> Iterator[Any]:
     import pyarrow as pa
 
     arrays = []
@@ -153,6 +161,8 @@ def _batches(schema: Any, piece: Piece, options: ReadOptions, count: int, buffer
             array = pa.repeat(pa.scalar(piece.path), count)
         elif field.name == ERROR_COLUMN:
             array = pa.nulls(count, field.type)
+        elif field.name == REMOVED_COLUMN:
+            array = _removed(count, buffers, removed)
         elif field.name == "properties":
             array = _properties(options, count, buffers)
         elif pa.types.is_string(field.type) or pa.types.is_binary(field.type):
@@ -173,6 +183,17 @@ def _text(kind: Any, count: int, buffers: Any) -> Any:
 
     validity = None if buffers.validity is None else pa.py_buffer(buffers.validity)
     return pa.Array.from_buffers(kind, count, [validity, pa.py_buffer(buffers.offsets), pa.py_buffer(buffers.data)])
+
+
+def _removed(count: int, buffers: dict[str, Any], bounds: Bounds) -> Any:
+    """For each row whether it lies below the place where its queue was removed."""
+    import pyarrow as pa
+
+    ids, places = memoryview(buffers["queueId"]).cast("i"), memoryview(buffers["physicalOffset"]).cast("q")
+    if not bounds or places[0] >= max(bounds.values()):
+        return pa.repeat(pa.scalar(False), count)
+    topics = _text(pa.string(), count, buffers["topic"]).to_pylist()
+    return pa.array([places[i] < bounds.get((topics[i], ids[i]), 0) for i in range(count)], pa.bool_())
 
 
 def _properties(options: ReadOptions, count: int, buffers: dict[str, Any]) -> Any:

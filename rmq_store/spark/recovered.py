@@ -20,7 +20,7 @@ from rmq_store.log.recovery.lockfile import in_use
 from rmq_store.log.recovery.recover import Rules, find_end, rules_of
 from rmq_store.spark.options import ReadOptions
 from rmq_store.spark.store_options import chosen_options
-from rmq_store.spark.stores import Broker, LogFile, commitlog_of
+from rmq_store.spark.stores import Broker, LogFile, store_root
 
 __all__ = ["CrashedLog"]
 
@@ -31,9 +31,7 @@ class CrashedLog:
     """The end that recovery will make. Kept while the store stays as it was left."""
 
     def __init__(self, broker: Broker, options: ReadOptions) -> None:
-        self._root = broker.root
-        if not broker.logs and commitlog_of(broker.root) == broker.root:
-            self._root = os.path.dirname(broker.root)       # a directory of log files, which may be that of a store
+        self._root = store_root(broker)
         self._mapped = options.io != "pread"
         self._given = dict(options.store)
         self._seen: tuple[object, ...] | None = None        # how the store was left when `_end` was found

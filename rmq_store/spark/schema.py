@@ -4,7 +4,7 @@ from typing import Any
 from rmq_store.errors import ConfigError
 from rmq_store.spark.options import ReadOptions
 from rmq_store.spark.unwrapping import NEEDED
-from rmq_store.spark.view_columns import ERROR_COLUMN, VIEWS
+from rmq_store.spark.view_columns import ERROR_COLUMN, REMOVED_COLUMN, VIEWS
 
 __all__ = ["columns_of", "ddl", "kernel_columns"]
 
@@ -19,15 +19,16 @@ def columns_of(options: ReadOptions, given: dict[str, str] | None = None) -> dic
         whole["properties"] = {"map": "MAP<STRING,STRING>", "json": "STRING", "raw": "BINARY"}[options.properties_format]
         if options.on_corrupt == "emit":
             whole[ERROR_COLUMN] = "STRING"
-    lower = {name.lower(): name for name in whole}
+    kinds = whole | ({REMOVED_COLUMN: "BOOLEAN"} if options.view == "messages" else {})
+    lower = {name.lower(): name for name in kinds}
     if given is not None:
         for name, kind in given.items():
             proper = _column(name, lower, options.view)
-            if kind.upper().replace(" ", "") != whole[proper]:
-                raise ConfigError(f"column {name} is asked for as {kind}, it is {whole[proper]}: cast it after the read")
-        return {name: whole[_column(name, lower, options.view)] for name in given}
+            if kind.upper().replace(" ", "") != kinds[proper]:
+                raise ConfigError(f"column {name} is asked for as {kind}, it is {kinds[proper]}: cast it after the read")
+        return {name: kinds[_column(name, lower, options.view)] for name in given}
     if options.columns is not None:
-        return {proper: whole[proper] for proper in (_column(name, lower, options.view) for name in options.columns)}
+        return {proper: kinds[proper] for proper in (_column(name, lower, options.view) for name in options.columns)}
     return whole
 
 
@@ -53,9 +54,9 @@ def arrow_schema(columns: dict[str, str]) -> Any:
 
 def kernel_columns(columns: dict[str, str], options: ReadOptions) -> list[str]:
     """What the kernel has to make for these columns of view messages."""
-    wanted = [name for name in columns if name not in ("brokerName", "commitLogFile", ERROR_COLUMN)]
+    wanted = [name for name in columns if name not in ("brokerName", "commitLogFile", ERROR_COLUMN, REMOVED_COLUMN)]
     if options.properties_format == "raw":
         wanted = ["propertiesRaw" if name == "properties" else name for name in wanted]
-    if options.subscribe_pattern is not None and "topic" not in wanted:
-        wanted.append("topic")
-    return wanted + [name for name in NEEDED if name not in wanted]
+    needed = (*NEEDED, *(("topic",) if options.subscribe_pattern is not None else ()),
+              *(("topic", "queueId") if REMOVED_COLUMN in columns else ()))
+    return wanted + [name for name in dict.fromkeys(needed) if name not in wanted]

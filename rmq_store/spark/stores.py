@@ -11,19 +11,20 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rmq_store.access.bulk._queues import record_time
 from rmq_store.base.io.files import open_regular
 from rmq_store.config import values
 from rmq_store.config.options import INT_MAX
+from rmq_store.config.recorded import read_recorded
 from rmq_store.errors import ConfigError, CorruptionError, LogDirectoryMissing
 from rmq_store.events import Event, emit
 from rmq_store.log.recovery.lockfile import in_use
 from rmq_store.services.backup.met import Met, met_at
 
 __all__ = ["Broker", "LogFile", "brokers_of", "index_files", "is_gone", "local_path", "log_files",
-           "log_files_in", "queue_files", "queues", "whole_before", "within"]
+           "log_files_in", "queue_files", "queues", "recorded_logs", "store_root", "whole_before", "within"]
 
 
 class Broker(NamedTuple):
@@ -115,6 +116,7 @@ def brokers_of(path: str, broker_name: str | None = None, logs: str | None = Non
     if not found:
         raise ConfigError("option path is missing: name the root directory of a store, a comma list, a glob, or JSON")
     found = _with_logs(found, logs) if logs else found
+    found = [broker if broker.logs else broker._replace(logs=recorded_logs(broker.root)) for broker in found]
     seen: dict[str, str] = {}
     for broker in found:
         if broker.name in seen:
@@ -124,7 +126,8 @@ def brokers_of(path: str, broker_name: str | None = None, logs: str | None = Non
         if not broker.logs:
             commitlog_of(broker.root)
         elif not any(os.path.isdir(log) for log in broker.logs):
-            raise FileNotFoundError(2, "option commitLogPath: no such directory (on a cluster: on every node)", broker.logs[0])
+            raise FileNotFoundError(2, "no such directory of the commit log (option commitLogPath, else "
+                                    "config/storeOptions.json; on a cluster: on every node)", broker.logs[0])
     return tuple(found)
 
 
@@ -177,6 +180,20 @@ def commitlog_of(root: str) -> str:
     if any(_is_offset(name) for name in os.listdir(root)):
         return root
     raise FileNotFoundError(2, "option path: not a message store, it has no commitlog directory", root)
+
+
+def store_root(broker: Broker) -> str:
+    """Where the other parts of a store lie; of a directory of log files, which may be that of a store, the one above."""
+    alone = not broker.logs and commitlog_of(broker.root) == broker.root
+    return os.path.dirname(broker.root) if alone else broker.root
+
+
+def recorded_logs(root: str) -> tuple[str, ...]:
+    """The directories of the log as the store's last writer recorded them (config/recorded.py); none where the log lies in the
+    root alone. Raises OSError."""
+    told: dict[str, Any] = read_recorded(root).others
+    logs, fixed = (values.path_list(told.get(name)) for name in ("commitlog_path", "commitlog_paths_readonly"))
+    return tuple(dict.fromkeys([*(logs or [os.path.join(root, "commitlog")]), *fixed])) if logs or fixed else ()
 
 
 def log_files(where: str | Broker, holes: bool = False) -> list[LogFile]:

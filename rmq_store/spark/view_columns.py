@@ -1,5 +1,5 @@
 """The views, and the columns of each with their Spark types. Without pyspark."""
-__all__ = ["ERROR_COLUMN", "MESSAGES", "VIEWS"]
+__all__ = ["ERROR_COLUMN", "MESSAGES", "REMOVED_COLUMN", "VIEWS"]
 
 # The first nine as rocketmq-spark names them. Types as Spark's DDL has them.
 MESSAGES: dict[str, str] = {
@@ -10,6 +10,7 @@ MESSAGES: dict[str, str] = {
     "bodyCrc": "INT", "commitLogFile": "STRING",
 }
 ERROR_COLUMN = "error"      # messages with onCorrupt=emit: why a row has only its place
+REMOVED_COLUMN = "removed"  # messages, where it is asked for: whether the queue of the row was removed since (delete_topics)
 VIEWS: dict[str, dict[str, str]] = {
     "messages": MESSAGES,
     "consumequeue": {"brokerName": "STRING", "topic": "STRING", "queueId": "INT", "queueOffset": "BIGINT",

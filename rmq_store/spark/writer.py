@@ -23,6 +23,7 @@ from rmq_store.spark.shards import Shard, build_shard, commit_shards
 from rmq_store.spark.staging import Staged, StageFile, abandon, commit_staged, enter, read_journal, sweep
 from rmq_store.spark.store_options import store_options
 from rmq_store.spark.stores import local_path
+from rmq_store.spark.view_columns import REMOVED_COLUMN
 
 __all__ = ["StoreStreamWriter", "StoreWriter", "WriteOptions"]
 
@@ -33,7 +34,7 @@ COLUMNS = {"topic": ("STRING",), "body": ("BINARY", "STRING"), "tags": ("STRING"
            "flag": ("INT",), "properties": ("MAP<STRING,STRING>",), "bornTimestamp": ("TIMESTAMP",), "sysFlag": ("INT",),
            "reconsumeTimes": ("INT",)}
 READ_ONLY = ("queueOffset", "brokerName", "storeTimestamp", "msgId", "physicalOffset", "storeSize", "bornHost", "storeHost",
-             "preparedTransactionOffset", "bodyCrc", "commitLogFile")
+             "preparedTransactionOffset", "bodyCrc", "commitLogFile", REMOVED_COLUMN)
 _NAMES = {n.lower(): n for n in ("path", "topic", "queueSelector", "queues", "txnAppId", "txnVersion", "fsync",
                                 "shards")}
 

@@ -5,6 +5,7 @@ import shutil
 
 import pytest
 
+from rmq_store import MessageStore
 from rmq_store.errors import ConfigError, CorruptionError, LogDirectoryMissing
 from tests.dirs.conftest import Several, numbers
 from tests.spark.test_jobs import same_trees
@@ -76,3 +77,39 @@ def test_an_audit_looks_at_queues_and_index_of_such_a_store(tasks, three):
     three.lose("c")
     kinds = {f.kind for f in audit(None, str(three.root), commitLogPath=logs, splitSize=SPLIT).findings}
     assert "log_directory" in kinds
+
+
+def read_all(root, **given):
+    from rmq_store.spark.options import ReadOptions
+    from rmq_store.spark.reader import partitions_of, rows_of
+    from rmq_store.spark.schema import columns_of
+
+    options = ReadOptions.parse({"path": str(root), "columns": "queueOffset", **given})
+    return [n.as_py() for part in partitions_of(options) for batch in rows_of(part, options, columns_of(options))
+            for n in batch.column(0)]
+
+
+def test_the_directories_that_the_writer_recorded_are_read(tasks, three, tmp_path):
+    """Without an option that names them, and none is left out unsaid."""
+    from rmq_store.spark.jobs import rebuild_index, rebuild_queues
+
+    pytest.importorskip("pyspark", reason="pyspark is not installed")
+    assert read_all(three.root) == list(range(150))
+    assert rebuild_queues(None, str(three.root), split_size=SPLIT).entries == 150
+    assert rebuild_index(None, str(three.root), split_size=SPLIT).keys == 150
+    three.lose("b")
+    with pytest.raises(LogDirectoryMissing):
+        read_all(three.root)
+    assert 0 < len(read_all(three.root, onCorrupt="skip")) < 150
+
+
+def test_a_log_elsewhere_is_read_where_the_writer_recorded_it(tmp_path):
+    pytest.importorskip("pyspark", reason="pyspark is not installed")
+    with MessageStore.open(tmp_path / "s", commitlog_path=str(tmp_path / "log")) as store:
+        for i in range(5):
+            store.put("T", b"%d" % i, queue_id=0)
+    assert read_all(tmp_path / "s") == list(range(5))
+    (tmp_path / "log").rename(tmp_path / "away")
+    with pytest.raises(FileNotFoundError, match=r"storeOptions\.json"):
+        read_all(tmp_path / "s")
+    assert read_all(tmp_path / "s", commitLogPath=str(tmp_path / "away")) == list(range(5))

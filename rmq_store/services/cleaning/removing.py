@@ -24,7 +24,7 @@ from rmq_store.services.consumer.config_file import ConfigFile
 from rmq_store.services.consumer.room import Consuming
 from rmq_store.services.consumer.tables import OWN_TOPICS
 
-__all__ = ["RemovedQueues", "bound_removed", "expired_queues", "finish_removals", "is_system_topic", "remove_expired",
+__all__ = ["Bounds", "RemovedQueues", "bound_removed", "expired_queues", "finish_removals", "is_system_topic", "remove_expired",
            "remove_mirrored", "remove_topics", "removed_queues"]
 
 FILE = "removedQueues.json"

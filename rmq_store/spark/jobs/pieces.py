@@ -12,7 +12,7 @@ from rmq_store.spark.identity import Identity, last_before, refuse_another
 from rmq_store.spark.options import ReadOptions
 from rmq_store.spark.positions import LogPositions
 from rmq_store.spark.splits import Piece, pieces_of, with_end
-from rmq_store.spark.stores import Broker, log_files
+from rmq_store.spark.stores import Broker, log_files, recorded_logs
 
 __all__ = ["PART_SIZE", "Part", "check_chain", "check_log", "reached", "seen", "store_with_log", "whole_log"]
 
@@ -21,10 +21,11 @@ PART_SIZE = 256 << 20   # of log a task: enough that what Spark spends on a task
 
 
 def store_with_log(root: str, commitlog_path: Any = None) -> Broker:
-    """The store at `root`; its log in these directories (text with commas between them, or a sequence), None: in the root.
-    Raises ConfigError, and LogDirectoryMissing where one is not there: a rebuild needs them all."""
+    """The store at `root`; its log in these directories (text with commas between them, or a sequence), None: those that its
+    writer recorded, else in the root. Raises ConfigError, and LogDirectoryMissing where one is not there: a rebuild needs all
+    of them."""
     try:
-        logs = values.path_list(values.to_paths(commitlog_path)) if commitlog_path is not None else []
+        logs = values.path_list(values.to_paths(commitlog_path)) if commitlog_path is not None else recorded_logs(root)
     except ValueError as error:
         raise ConfigError(f"commitlog_path is {commitlog_path!r}: {error}") from None
     if missing := [place for place in logs if not os.path.isdir(place)]:

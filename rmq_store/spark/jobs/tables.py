@@ -71,17 +71,21 @@ def retention(spark: Any, path: Any, hours: Any = (24, 48, 72, 168), now: int | 
 
 def diff(spark: Any, left: Any, right: Any, **options: Any) -> Any:
     """Messages that differ between two stores, by topic, queueId and queueOffset: what is `left`, `right` (only there) or
-    `content` (another body, flag or properties)."""
+    `content` (another body, flag or properties). A queue that was removed and made again has an offset more than once in the
+    log: the newest of each side are compared, then the ones before them."""
+    from pyspark.sql import Window
     from pyspark.sql import functions as f
 
     key = ["topic", "queueId", "queueOffset"]
+    life = f.row_number().over(Window.partitionBy(*key).orderBy(f.desc("physicalOffset")))
 
     def side(path: Any, name: str) -> Any:
         df = scan(spark, path, [*key, "bodyCrc", "flag", "properties", "physicalOffset"], properties_format="raw", **options)
-        return df.select(*key, f.struct("bodyCrc", "flag", f.xxhash64("properties")).alias(f"{name}Content"),
+        content = f.struct("bodyCrc", "flag", f.xxhash64("properties"))
+        return df.select(*key, life.alias("life"), content.alias(f"{name}Content"),
                          f.col("physicalOffset").alias(f"{name}PhysicalOffset"))
 
-    both = side(left, "left").join(side(right, "right"), key, "full_outer")
+    both = side(left, "left").join(side(right, "right"), [*key, "life"], "full_outer")
     what = (f.when(f.col("rightContent").isNull(), "left").when(f.col("leftContent").isNull(), "right")
             .when(f.col("leftContent") != f.col("rightContent"), "content"))
     return (both.withColumn("what", what).where("what is not null")
