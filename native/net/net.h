@@ -4,7 +4,7 @@
 #include "rmq_net.h"
 #include "rmq_wake.h"
 
-enum { READ_SIZE = 1 << 16, EVENTS = 64, OUT_KEPT = 1 << 14, TLS_HANDSHAKE = 0x16, STAGE_SIZE = 1 << 18 };
+enum { READ_SIZE = 1 << 16, TURN_SIZE = 1 << 18, EVENTS = 64, OUT_KEPT = 1 << 14, TLS_HANDSHAKE = 0x16, STAGE_SIZE = 1 << 18 };
 #define SECOND INT64_C(1000000000)
 
 struct rmq_connection {

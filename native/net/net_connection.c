@@ -354,7 +354,7 @@ static void keep(rmq_connection *c, const unsigned char *at, size_t n) {
         }
         c->in_room = n;
     }
-    memmove(c->in, at, n);
+    if (at != c->in) memmove(c->in, at, n);     /* else it waits, and is looked at a thousand times a second */
     c->in_size = n;
     if (c->in_room > 2 * READ_SIZE && c->in_room / 4 > n) {        /* a large frame has gone */
         unsigned char *smaller = realloc(c->in, n);
@@ -385,6 +385,7 @@ static unsigned char *room_to_read(rmq_connection *c, size_t *room) {
         c->in_room = next;
     }
     *room = c->in_room - c->in_size;
+    if (*room > TURN_SIZE) *room = TURN_SIZE;       /* others have their turn in between */
     return c->in + c->in_size;
 }
 
