@@ -16,6 +16,10 @@ BROKER = tuple((f"{text}: {column.head}", f"broker/{case}", column)
     ("pull of 32, one at a time: median", "broker/pull_1x1", P50),
     ("pull of 32, 16 connections, 4 each: messages a second", "broker/pull_16x4", Column("", "messages_per_s", rate)),
     ("the same: CPU of a message", "broker/pull_16x4", Column("", "cpu_us_per_message", time)))
+HOSTILE = {"new_groups": "heartbeats of 1,024 new groups", "large_topic": "queries of a topic with 65,535 queues",
+           "large_group": "queries of a group with 4,096 subscriptions", "json_bodies": "bodies of 15 MB of brackets",
+           "subscriptions": "16,360 subscriptions that change", "held_tags": "20,000 held pulls with tags",
+           "held_filters": "4,000 held pulls with SQL92 filters", "new_topics": "sends to new topics"}
 REST = (("from exec on an empty directory until it answers", "broker/rest", Column("", "ready_ms", lambda ms: time(ms * 1e3))),
         ("memory at rest, MiB", "broker/rest", Column("", "rss_mib", plain)))
 
@@ -68,6 +72,16 @@ def embedding(f: Figures) -> str:
         f"""A `put` of 100 bytes beside an idle broker of the same process takes {ratios[0]} of the processor time of a `put`
         without one over `mmap`, and {ratios[1]} over `pool`. Two stores without a broker differ by {scatter[0]} and
         {scatter[1]}.""")
+
+
+def fairness(f: Figures) -> str:
+    f.runs("fairness/new_groups")
+    share = Column("rate kept", "share", lambda value: f"{100 * value:.0f} %")
+    end = Column("ends after", "end_s", lambda s: time(s * 1e6))
+    sides = [s for s in (OURS, "rocketmq-5.x") if s in f.subjects("fairness/new_groups")]
+    head = ["beside one client with", *(f"{_name(s)}: {text}" for s in sides for text in ("rate kept", "p99")), "ends after"]
+    return grid(head, [[text, *(cell(f, f"fairness/{kind}", column, s) for s in sides for column in (share, P99)),
+                        cell(f, f"fairness/{kind}", end)] for kind, text in HOSTILE.items()])
 
 
 def _try(make: Callable[[], str]) -> str:
@@ -140,4 +154,5 @@ def lag(f: Figures) -> str:
 
 
 SERVED: dict[str, Callable[[Figures], str]] = {"broker": broker, "clients": clients, "embedding": embedding,
+                                               "fairness": fairness,
                                                "replication": replication, "lag": lag}

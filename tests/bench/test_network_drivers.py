@@ -8,8 +8,9 @@ from typing import Any, Self
 import pytest
 
 from bench import targets
+from bench.figures import served
 from bench.figures.document import Figures
-from bench.load import broker, brokers, clients, embedded, network, others, replication
+from bench.load import broker, brokers, clients, embedded, fairness, hostile, network, others, replication
 from bench.load.subjects import BARE, PAIR, SLEEPS
 from rmq_store.bench.case import OURS
 
@@ -67,6 +68,16 @@ def test_a_busy_python_thread_and_an_idle_broker(tmp_path: Path) -> None:
     runs = _runs(embedded, tmp_path)
     assert runs.keys() == {"embedded_control", "embedded_idle", "embedded_holding"}
     assert all(run["ratio"] > 0 for sides in runs.values() for several in sides.values() for run in several)
+
+
+def test_an_honest_client_beside_hostile_ones(tmp_path: Path) -> None:
+    kinds = ["new_groups", "large_group", "held_tags"]
+    runs = _runs(fairness, tmp_path, "--kinds", ",".join(kinds))
+    assert list(runs) == kinds and set(kinds) < set(hostile.KINDS) == set(served.HOSTILE)
+    for kind, sides in runs.items():
+        (run,) = sides[OURS]
+        assert run["bad"] == 0 and run["per_s"] > 0 and run["alone_per_s"] > 0 and run["sent_bytes"] > 0, kind
+        assert 0 <= run["end_s"] < fairness.END_S, kind
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """A small document in which every place finds its figures."""
 from typing import Any
 
+from bench.figures.served import HOSTILE
 from bench.figures.steps import STEPS
 from rmq_store.bench.case import OURS
 
@@ -78,6 +79,9 @@ def served() -> dict[str, dict[str, Any]]:
         "clients": {f"{release}_{threads}": {s: [run] for s in (OURS, release)} for release in real for threads in (1, 16, 64)},
         "network": {f"{load}{beside}": {"native": [{**run, "cpu_us_rmq-network": 2.0}]}
                     for load in ("send_1x1", "send_16x16", "pull_1x1") for beside in ("", "_busy")},
+        "fairness": {kind: {s: [{"share": 0.7, "p99_us": 2000.0, "alone_per_s": 50_000.0, "per_s": 35_000.0,
+                                 **({"end_s": 0.4} if s == OURS else {})}] for s in (OURS, "rocketmq-5.x")}
+                     for kind in HOSTILE},
         "embedded": {f"embedded_{case}": {path: [ratio] for path in ("mmap", "pool")}
                      for case in ("control", "idle", "holding")},
         "replication": {"window": {s: [pair] for s in (OURS, *real, "bare pair")},
