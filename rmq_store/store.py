@@ -8,7 +8,7 @@ import os
 import threading
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -110,7 +110,7 @@ class MessageStore(StoreServes):
              readonly: bool | str = Default("False"), compat: str = Default("5.x"), write_path: str = Default("mmap"),
              flush_mode: str = Default("async"), flush_backend: str = Default("auto"),
              store_host: str = Default("127.0.0.1:10911"), _io: IoTable | None = None,
-             _environment: Mapping[str, str] | None = None, _services: bool = True,
+             _environment: Mapping[str, str] | None = None, _services: bool = True, _obeyed: Collection[str] | None = None,
              _check: Callable[[Options], object] | None = None, **options: Unpack[OpenOptions]) -> "MessageStore":
         """Opens the store in directory `path`, or makes a new one. Returns when recovery and dispatch are done.
 
@@ -131,7 +131,7 @@ class MessageStore(StoreServes):
                         flush_backend=flush_backend, store_host=store_host)
         root = root_of(path)
         environment = os.environ if _environment is None else _environment
-        chosen = resolve(profile, keywords, root, config=config, environment=environment)
+        chosen = resolve(profile, keywords, root, config=config, environment=environment, obeyed=_obeyed)
         check_backend(chosen)
         if _services:
             (_check or need_master)(chosen)

@@ -64,6 +64,7 @@ struct rmq_net {
     int stop, started, stopped, tls, more;
     int64_t now, sweep_at, accept_at;       /* accept_at: until then none is taken; 0: they are */
     int64_t refused_at;         /* when it was last said that a connection was refused; 0: never */
+    int64_t stranger_at;        /* and that a peer speaks another protocol */
     int64_t retry_from;         /* the slot that has the next turn among those that wait for room */
     /* of all connections: bytes of unfinished frames, of whole ones that wait, connections whose frames wait for room, and
      * bytes of answers that sockets have not taken */

@@ -261,6 +261,13 @@ static rmq_done serve(rmq_connection *c, const unsigned char *at, int32_t size) 
     return done;
 }
 
+/* What begins like this is no frame: whose clients these are is said once a minute. */
+static void say_stranger(rmq_net *net, const unsigned char *at) {
+    int http2 = memcmp(at, "PRI ", 4) == 0, tls = at[0] == TLS_HANDSHAKE && at[1] == 3;
+    if ((!http2 && !tls) || (net->stranger_at && net->now - net->stranger_at < 60 * SECOND)) return;
+    if (queue_say(net, http2 ? RMQ_HTTP2 : RMQ_TLS_UNASKED) == 0) net->stranger_at = net->now;
+}
+
 /* Serves the whole frames of [at, at + n). How many bytes they were, up to where the connection stalls or dies. */
 static size_t serve_all(rmq_connection *c, const unsigned char *at, size_t n) {
     size_t done = 0;
@@ -277,6 +284,7 @@ static size_t serve_all(rmq_connection *c, const unsigned char *at, size_t n) {
         rmq_done rc = size < 0 ? RMQ_BAD : serve(c, at + done, size);
         c->more = 0;
         if (rc == RMQ_BAD) {
+            if (size < 0) say_stranger(c->net, at + done);
             rmq_count(&c->net->counts.bad, 1);
             c->ending = 1;          /* what came before it gets its answers */
             connection_mark(c);

@@ -77,7 +77,7 @@ void rmq_net_child(rmq_net *net);       /* in a child of fork: closes its copies
 const rmq_net_counts *rmq_net_counts_of(const rmq_net *net);
 
 /* ---- any thread */
-enum rmq_item_kind { RMQ_OPENED, RMQ_FRAME, RMQ_CLOSED, RMQ_TLS, RMQ_ASKED, RMQ_REFUSED };
+enum rmq_item_kind { RMQ_OPENED, RMQ_FRAME, RMQ_CLOSED, RMQ_TLS, RMQ_ASKED, RMQ_REFUSED, RMQ_HTTP2, RMQ_TLS_UNASKED };
 /* What was passed on. Connections take turns: each has a lane, whose next item is given out when the one before is served,
  * and behind those of the others. OPENED comes before the first frame of a connection, its data are an rmq_opened; CLOSED
  * comes after the last, for each connection that was OPENED. A connection that ends takes with it what it asked and nobody

@@ -39,16 +39,19 @@ class AdminBroker:
         return {"brokerIP1": host, "listenPort": port, "storePathRootDir": self._core.store.path}
 
     def _change(self, request: Request) -> Frame:
-        """Live options, all of them or none."""
+        """Live options, all of them or none; a restart keeps them."""
         core = self._core
         try:
             given = parse(request.frame.body)
             for name, value in self._place().items():
                 if (other := given.pop(name, value)) != value:
                     raise ConfigError(f"option {name} is {other!r:.200}, and this broker has {value}: start another one")
-            core.reconfigure(given)
+            core.kept.change(given)
         except (ConfigError, ValueError) as error:
             raise Refused(Code.SYSTEM_ERROR, str(error)) from None
+        except OSError as error:
+            raise Refused(Code.SYSTEM_ERROR, "the options have changed, but a restart of the broker forgets that: "
+                          f"{error}") from None
         return request.answer()
 
     def _runtime(self, request: Request) -> Frame:

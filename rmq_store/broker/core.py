@@ -10,6 +10,7 @@ from rmq_store.broker.clients import Clients
 from rmq_store.broker.codes import Code
 from rmq_store.broker.gathered import Gathered
 from rmq_store.broker.holding import HeldPulls
+from rmq_store.broker.kept import Kept
 from rmq_store.broker.options import BrokerOptions, split
 from rmq_store.broker.request import Handle, Refused, Request
 from rmq_store.broker.resources import ROWS
@@ -51,6 +52,7 @@ class Core:
     workers: Workers
     processors: "Processors"
     front: NativeFront
+    kept: Kept
     look: Callable[[], None]    # tells the network thread what changed
     access: "Access | None" = None      # who may send which request; None: everybody may send all
     tls: "ssl.SSLContext | None" = None         # of connections to name servers and to a master; None: they are plain

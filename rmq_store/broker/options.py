@@ -12,7 +12,7 @@ from rmq_store.config import values
 from rmq_store.config.broker import TLS_CLIENT, TLS_SERVER, snake_name, text_of
 from rmq_store.errors import ConfigError
 
-__all__ = ["LIVE", "SECRET", "BrokerOptions", "split"]
+__all__ = ["LIVE", "OBEYED", "SECRET", "BrokerOptions", "split"]
 
 # RocketMQ's name -> default. enablePropertyFilter is on here: SQL92 filters work at once.
 DEFAULTS: dict[str, Any] = {
@@ -37,6 +37,7 @@ _RANGES = {"brokerPermission": (0, 7), "brokerId": (0, (1 << 31) - 1), "defaultT
 
 
 _BY_NAME = {name: name for name in DEFAULTS} | {snake_name(name): name for name in DEFAULTS}
+OBEYED = frozenset(_BY_NAME)        # names that a broker.conf can give, and that this broker takes
 _NAME = partial(re.fullmatch, r"[%|A-Za-z0-9_.-]{1,127}")
 
 

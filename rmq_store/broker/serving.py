@@ -19,10 +19,11 @@ from rmq_store.broker.core import Core, Processors
 from rmq_store.broker.following import Following, check_role, own_id
 from rmq_store.broker.heartbeats import Heartbeats
 from rmq_store.broker.holding import HeldPulls
+from rmq_store.broker.kept import Kept
 from rmq_store.broker.known import Known
 from rmq_store.broker.locks import Locks
 from rmq_store.broker.offsets import Offsets
-from rmq_store.broker.options import BrokerOptions, split
+from rmq_store.broker.options import OBEYED, BrokerOptions, split
 from rmq_store.broker.pulling import Pulling
 from rmq_store.broker.queries import Queries
 from rmq_store.broker.recalling import Recalling
@@ -133,7 +134,7 @@ class Broker:
             if config is not None:
                 others["config"] = config
             check = partial(check_role, broker_id=broker_options["brokerId"], asks=bool(asked))
-            self.store = core.store = MessageStore.open(path, **others, _check=check)
+            self.store = core.store = MessageStore.open(path, **others, _check=check, _obeyed=OBEYED)
             core.broker_id = own_id(core.store.options.role, broker_options["brokerId"])
             self._make_parts(asked)
             if shows is not None:
@@ -227,6 +228,7 @@ class Broker:
 
     def _make_parts(self, asked: list[tuple[str, int]]) -> None:
         core = self._core
+        core.kept = Kept(core.store, core.options, core.reconfigure)          # first: what follows looks at options
         changed: Callable[[str], None] = self._changed
         core.topics = Topics(core.store, core.options, changed)
         core.groups = Groups(core.store, core.options, changed)

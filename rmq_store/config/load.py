@@ -6,7 +6,7 @@ options of this store (options.py), not supported (another value than the defaul
 broker's own among them (ignored, named in one log line a source).
 """
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from rmq_store.config import sources, values
@@ -85,13 +85,14 @@ class Options(Mapping[str, Any]):
 
 
 def resolve(profile: object = None, keywords: Mapping[str, object] | None = None, path: object = None, *, config: object = None,
-            environment: Mapping[str, str] | None = None) -> Options:
+            environment: Mapping[str, str] | None = None, obeyed: Collection[str] | None = None) -> Options:
     """The values of all options.
 
     profile: a name or a path (sources.profile); None: RMQ_STORE_PROFILE, or the one that the configuration file names. config:
     a file, TOML or broker.conf; None: RMQ_STORE_CONFIG. environment: variables, None for none. keywords: our names and
     RocketMQ's, with values as objects or as text. path: the root, whose last writer's options hold where nobody gives others
-    (recorded.py), and to compare with RocketMQ's storePathRootDir. Raises ConfigError, OSError.
+    (recorded.py), and to compare with RocketMQ's storePathRootDir. obeyed: of a broker over the store, the names that it takes;
+    then what neither takes is said to have no effect. Raises ConfigError, OSError.
     """
     layers = _sources(profile, keywords or {}, config, environment or {})
     if path is not None:
@@ -102,7 +103,7 @@ def resolve(profile: object = None, keywords: Mapping[str, object] | None = None
     result: dict[str, Any] = {o.name: o.convert(o.default) for o in OPTIONS}
     origins = dict.fromkeys(result, "default")
     for source in layers:
-        for name, (key, value) in _named(source, path).items():
+        for name, (key, value) in _named(source, path, obeyed).items():
             result[name] = value
             origins[name] = _origin(source, name, key)
     if origins["commitlog_paths_readonly"] == "files" and origins["commitlog_path"] not in ("files", "default"):
@@ -152,7 +153,7 @@ def _origin(source: Source, name: str, key: str) -> str:
     return source.origin if key == name else f"{source.origin} {key}"
 
 
-def _named(source: Source, path: object) -> dict[str, tuple[str, Any]]:
+def _named(source: Source, path: object, obeyed: Collection[str] | None = None) -> dict[str, tuple[str, Any]]:
     """Our name -> (the name the source used, the checked value)."""
     given: dict[str, tuple[str, Any]] = {}
     host: list[str | None] = [None, None]
@@ -179,6 +180,9 @@ def _named(source: Source, path: object) -> dict[str, tuple[str, Any]]:
         raise ConfigError("; ".join(unknown) + _where(source))
     if any(host) and "store_host" not in given:
         _take_host(given, host, ignored)
+    if obeyed is not None:
+        no_effect += sorted(key for key in ignored if key not in obeyed and key not in _HOST)
+        ignored = []
     if no_effect:
         emit(Event.OPTION_NO_EFFECT, source=source.origin, options="; ".join(no_effect))
     if ignored:

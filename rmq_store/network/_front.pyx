@@ -20,10 +20,10 @@ from rmq_store.base.io._sync cimport rmq_load, rmq_publish
 from rmq_store.network._access cimport access_grant, access_tell, access_trust
 from rmq_store.network._consumers cimport consumers_forget, consumers_heard, consumers_remember
 from rmq_store.network._net cimport (
-    RMQ_ASKED, RMQ_CLOSED, RMQ_FRAME, RMQ_OPENED, RMQ_REFUSED, RMQ_TLS, RMQ_TLS_ONLY, RMQ_TLS_TOO, rmq_given,
-    rmq_item, rmq_lane, rmq_lane_gone, rmq_net, rmq_net_adopt, rmq_net_child, rmq_net_drop, rmq_net_free, rmq_net_limits,
-    rmq_net_listen, rmq_net_new, rmq_net_send, rmq_net_served, rmq_net_start, rmq_net_stop, rmq_net_stopped, rmq_net_take,
-    rmq_net_tls, rmq_net_use, rmq_opened, rmq_service)
+    RMQ_ASKED, RMQ_CLOSED, RMQ_FRAME, RMQ_HTTP2, RMQ_OPENED, RMQ_REFUSED, RMQ_TLS, RMQ_TLS_ONLY, RMQ_TLS_TOO,
+    RMQ_TLS_UNASKED, rmq_given, rmq_item, rmq_lane, rmq_lane_gone, rmq_net, rmq_net_adopt, rmq_net_child, rmq_net_drop,
+    rmq_net_free, rmq_net_limits, rmq_net_listen, rmq_net_new, rmq_net_send, rmq_net_served, rmq_net_start,
+    rmq_net_stop, rmq_net_stopped, rmq_net_take, rmq_net_tls, rmq_net_use, rmq_opened, rmq_service)
 from rmq_store.network._service cimport (
     address_of, service_begin, service_free, service_net_counts, service_new, service_requests, service_serve, service_stop,
     service_work)
@@ -31,6 +31,7 @@ from rmq_store.network._state cimport Service
 from rmq_store.network._tables cimport SHARDS, shard_new, shard_of, shards_of, tables_tell, tables_told
 
 from rmq_store.base.machine.limits import refused_text
+from rmq_store.network.strangers import stranger_text
 from rmq_store.remoting.frame import ONEWAY as _ONEWAY, RESPONSE as _RESPONSE, BadFrame, decode, encode
 
 CONNECTIONS_MAX = 10_000
@@ -389,6 +390,8 @@ cdef class Front:
                 return self._ask()
             if kind == RMQ_REFUSED:
                 return _log.warning("%s", refused_text(self.counts(), self._connections_max))
+            if kind == RMQ_HTTP2 or kind == RMQ_TLS_UNASKED:
+                return _log.warning("%s", stranger_text(kind == RMQ_HTTP2))
             if kind == RMQ_TLS:
                 memcpy(&given, item.data, sizeof(rmq_given))
                 self._give(given.fd, PyBytes_FromStringAndSize(<const char *> &given.from_, sizeof(rmq_opened)))

@@ -111,7 +111,7 @@ cdef extern from "rmq_net.h" nogil:
     void rmq_net_child(rmq_net *net)
     const rmq_net_counts *rmq_net_counts_of(const rmq_net *net)
 
-    enum: RMQ_OPENED, RMQ_FRAME, RMQ_CLOSED, RMQ_TLS, RMQ_ASKED, RMQ_REFUSED
+    enum: RMQ_OPENED, RMQ_FRAME, RMQ_CLOSED, RMQ_TLS, RMQ_ASKED, RMQ_REFUSED, RMQ_HTTP2, RMQ_TLS_UNASKED
     ctypedef struct rmq_lane:
         pass
     ctypedef struct rmq_item:
