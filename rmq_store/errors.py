@@ -351,17 +351,16 @@ class DurabilityError(RmqStoreError, OSError):
     """The kernel refused to write or to sync. `errno` is the kernel's reason, `filename` the file.
 
     After SyncFailed, WriteFailed and ShortWrite the store takes no more puts and acknowledges no message. Reads still work.
+    unwritten: what was put and is in the pool alone: (messages, first log offset, log offset behind them), or None.
     """
 
     status = PutStatus.SERVICE_NOT_AVAILABLE
     cure = "close the store, check the device, then open the store again: recovery finds which messages are really there"
+    unwritten: tuple[int, int, int] | None = None
 
     def __init__(self, errno: int, what: str = "I/O", path: object = None) -> None:
         text = None if path is None else os.fsdecode(os.fspath(path))   # type: ignore[call-overload]
-        if text is None:
-            super().__init__(abs(errno), what)
-        else:
-            super().__init__(abs(errno), what, text)
+        super().__init__(abs(errno), what, *(() if text is None else (text,)))
         self.what = what
 
     def __str__(self) -> str:

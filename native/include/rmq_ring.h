@@ -86,6 +86,10 @@ unsigned rmq_ring_drain(rmq_ring *r);
 /* The oldest flight whatever became of it: 1, or 0 if there is none. For giving owners back after a drain. */
 int rmq_ring_abandon(rmq_ring *r, rmq_flight *out);
 
+/* Behind a drain and with no flight left: the error is forgotten, and the ring begins again. 0; -EBUSY: the kernel has, or may
+ * still get, entries of before. */
+int rmq_ring_again(rmq_ring *r);
+
 /* What a ring with these wishes and `memory` registered gets of the kernel: 0 or -errno. */
 int rmq_ring_look(const rmq_io *io, unsigned wishes, void *memory, size_t size, rmq_ring_facts *out);
 /* On a ring of its own, one write of a block out of `memory` to the beginning of fd, and, if synced is not NULL, a linked sync.

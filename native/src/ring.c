@@ -148,7 +148,7 @@ void rmq_ring_free(rmq_ring *r) {
 const rmq_ring_facts *rmq_ring_facts_of(const rmq_ring *r) { return &r->facts; }
 
 int rmq_ring_file(rmq_ring *r, int slot, int fd) {
-    if (r->facts.files_error != 0) return r->facts.files_error;
+    if (r->facts.files_error != 0) return r->facts.files_error < 0 ? r->facts.files_error : -EBADF;
     /* An entry finds its file when it is issued: while one is under way, its slot must continue to mean the same file. */
     for (uint64_t n = r->first; n != r->next; n++)
         if (flight(r, n)->slot == slot) return -EBUSY;
@@ -382,6 +382,12 @@ int rmq_ring_abandon(rmq_ring *r, rmq_flight *out) {
     if (r->first == r->next) return 0;
     *out = *flight(r, r->first++);
     return 1;
+}
+
+int rmq_ring_again(rmq_ring *r) {
+    if (r->busy > 0 || r->queued > 0 || r->first != r->next) return -EBUSY;
+    r->error = r->error_in_sync = r->refusals = 0;
+    return 0;
 }
 
 int rmq_ring_look(const rmq_io *io, unsigned wishes, void *memory, size_t size, rmq_ring_facts *out) {

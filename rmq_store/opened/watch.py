@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rmq_store.base.io.threads import start_thread
+from rmq_store.base.io.wants import want
 from rmq_store.base.machine.stacks import dump_threads
 from rmq_store.errors import DiskFull, StoreStateError
 from rmq_store.events import Event, emit
@@ -93,8 +94,15 @@ class Watch:
             self._dump_if_held(store)
         before, self._seen = self._seen, now
         if now["fence"] and not before.get("fence"):
+            messages, begin, end = store._unwritten() or (0, now["flushed"], now["flushed"])
             emit(Event.STORE_FAILED, what="write" if now["fence_step"] == 1 else "sync", file=store.path, errno=now["fence"],
-                 offset=now["flushed"])
+                 offset=now["flushed"], messages=messages, begin=begin, end=end)
+        elif now["want"] and not before.get("want"):
+            messages, begin, end = store._unwritten() or (0, now["flushed"], now["flushed"])
+            emit(Event.COMMITS_PAUSE, file=store.path, reason=str(want(now["want"], "writing the log of", store.path)),
+                 messages=messages, begin=begin, end=end)
+        elif before.get("want") and not now["want"] and not now["fence"]:
+            emit(Event.COMMITS_CONTINUE, file=store.path)
         if now["slow_locks"] > before.get("slow_locks", 0):
             emit(Event.PUT_LOCK_HELD_LONG, ms=now["slow_lock_ms"], phase=now["slow_lock_phase"], count=now["slow_locks"])
         if now["allocate_error"] and not before.get("allocate_error"):

@@ -2,6 +2,7 @@
 
 Only whole records that say their own place in the log are appended, by position, under the put lock. Nothing is ever cut.
 """
+from libc.errno cimport ENOSPC
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport realloc
 from libc.string cimport memcmp, memcpy, memmove
@@ -9,6 +10,7 @@ from libc.string cimport memcmp, memcpy, memmove
 from rmq_store.base.io._io cimport rmq_lost_any, rmq_pwrite_all
 from rmq_store.base.io._sync cimport (EIO, ENOMEM, ETIMEDOUT, rmq_count, rmq_event_wake, rmq_load, rmq_load32, rmq_publish,
                                       rmq_publish32)
+from rmq_store.base.io._want cimport rmq_is_want
 from rmq_store.base.segment._allocator cimport allocator_follow, allocator_pass, allocator_take, allocator_wait
 from rmq_store.base.segment._file cimport LogFile, log_file_hold, log_file_release, row_find, row_push, row_start
 from rmq_store.codec._bad cimport BAD_NOT, BAD_RECORD_CRC, Bad, crc_bad
@@ -44,6 +46,9 @@ cdef int mirror_refuse(Mirror *m, int what, int error, int64_t a, int64_t b) noe
 
 
 cdef int _failed(Mirror *m) noexcept nogil:
+    # Not of one that has to stop, or lost its master, while a write lacked something.
+    if rmq_load32(&m.log.fence) == 0:
+        return -1
     return mirror_refuse(m, RMQ_HA_FAILED, rmq_load32(&m.log.fence), m.log.position, 0)
 
 
@@ -87,12 +92,21 @@ cdef int _write(Mirror *m, int64_t at, const unsigned char *from_, int64_t n) no
     cdef Log *log = m.log
     cdef LogFile *f = log.tail
     cdef int64_t end = at + n - f.start
-    cdef int rc
-    if rmq_load32(&log.fence) != 0:
-        return -1
-    if end > rmq_load(&f.zeroed_to):
-        allocator_pass(log.alloc, f, end)
-    rc = rmq_pwrite_all(log.io, f.fd, from_, n, at - f.start)
+    cdef int before = rmq_load32(&m.state), rc = -ENOSPC
+    cdef bint stalled = False
+    while rmq_is_want(rc):
+        if rmq_load32(&log.fence) != 0 or rmq_load32(&m.stop) != 0:
+            return -1
+        if end > rmq_load(&f.zeroed_to):
+            allocator_pass(log.alloc, f, end)
+        rc = rmq_pwrite_all(log.io, f.fd, from_, n, at - f.start)
+        if rmq_is_want(rc):     # the same bytes go to the same place again; the master hears of a slow slave
+            mirror_refuse(m, RMQ_HA_FAILED, -rc, log.position, 0)
+            stalled = True
+            if m.beat(m, AGAIN_MS) < 0:
+                return -1
+    if stalled and rc >= 0:
+        rmq_publish32(&m.state, before)
     if rc >= 0 and rmq_lost_any(&f.lost):       # a page of the map has zeros in place of what the device could not give
         rc = -EIO
     if rc < 0:

@@ -61,8 +61,10 @@ cdef int _report(Mirror *m) noexcept nogil:
         return mirror_refuse(m, RMQ_HA_FAILED, rmq_load32(&m.log.fence), at, 0)
     if m.received < at:
         at = m.received         # not compared yet
-    elif m.sync_mode and flush_all(m.log) < 0:
-        return mirror_refuse(m, RMQ_HA_FAILED, rmq_load32(&m.log.fence), at, 0)
+    elif m.sync_mode:
+        rc = flush_all(m.log)
+        if rc < 0:
+            return mirror_refuse(m, RMQ_HA_FAILED, -rc, at, 0)
     rmq_put64(out, at)
     m.reported_ns = _now(m)
     m.reported_at = at

@@ -261,13 +261,16 @@ def test_a_sync_that_failed_for_want_of_space_is_not_tried_again(tmp_path):
             store.clean(hours=0)
 
 
-def test_a_write_that_failed_for_want_of_space_is_tried_again_and_synced(tmp_path):
+@pytest.mark.parametrize(("kind", "code"), [("pwrite", errno.ENOSPC), ("pwrite", errno.EDQUOT), ("pwrite", errno.ENOMEM),
+                                            ("open", errno.EMFILE), ("open", errno.ENFILE), ("open", errno.ENOMEM)])
+def test_a_feed_that_lacks_something_is_tried_again_and_synced(tmp_path, kind, code):
     probe = ProbeIo()
     with made(tmp_path / "s", 10, io=probe) as store:
         put(store, 10, 10)
-        probe.fail("pwrite", 1, errno.ENOSPC, path="/compactionCq/")
+        probe.fail(kind, 1, code, path="/compactionCq/")
         with pytest.raises(OSError):
             store._compactions.feed(store)
+        assert probe.hits == 1
         store._compactions.feed(store)
         assert store._compactions._log("C", 0, False).segments.bounds() == (0, 19)
         calls = [call.kind for call in probe.trace() if call.path and "/compactionCq/" in call.path

@@ -62,7 +62,7 @@ def test_without_a_handler_nothing_is_said(tmp_path):
     """No message of level WARNING on standard error, which Python does for libraries that add no handler."""
     program = ("from rmq_store import MessageStore\nfrom rmq_store.events import Event, emit\n"
                "MessageStore.open('s', profile='test').close()\n"
-               "emit(Event.STORE_FAILED, what='sync', file='s', errno=5, offset=0)\n")
+               "emit(Event.STORE_FAILED, what='sync', file='s', errno=5, offset=0, messages=0, begin=0, end=0)\n")
     done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=60,
                           env={"PYTHONPATH": str(ROOT)})
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

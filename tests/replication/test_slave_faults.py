@@ -149,6 +149,42 @@ def test_what_a_full_disk_has_is_acknowledged(tmp_path: Path) -> None:
         until(lambda: s.max_log_offset == len(log), 20_000)
 
 
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.ENOMEM], ids=errno.errorcode.get)
+def test_a_write_that_lacks_something_heals(tmp_path: Path, code: int) -> None:
+    probe, pace = ProbeIo(), {"ha_send_heartbeat_interval_ms": 20, "ha_housekeeping_interval_ms": 500}
+    with master(tmp_path / "m", **pace) as m, slave(tmp_path / "s", m, _io=probe, **pace) as s:
+        joined(m)
+        fill(m, 5)
+        caught_up(s, m)
+        end, before = s.max_log_offset, [r.connected_ms for r in m.replicas()]
+        probe.fail("pwrite", 1, code, path="commitlog", sticky=True)
+        fill(m, 5, 1)
+        until(lambda: s.replication().state == "stalled", 20_000)
+        until(lambda: probe.hits >= 3, 20_000)
+        assert s.max_log_offset == end and [r.offset for r in m.replicas()] == [end] and s.stats()["errno"] == 0
+        assert [r.connected_ms > before[0] for r in m.replicas()] == [True]         # the same connection
+        probe.clear()
+        caught_up(s, m)
+        until(lambda: s.replication().state == "follows", 20_000)
+        same_log(m, s)
+
+
+def test_a_slave_closes_while_its_write_lacks_something(tmp_path: Path) -> None:
+    probe = ProbeIo()
+    with master(tmp_path / "m") as m:
+        with slave(tmp_path / "s", m, _io=probe) as s:
+            joined(m)
+            fill(m, 5)
+            caught_up(s, m)
+            probe.fail("pwrite", 1, errno.ENOSPC, path="commitlog", sticky=True)
+            fill(m, 5, 1)
+            until(lambda: s.replication().state == "stalled", 20_000)
+        with slave(tmp_path / "s", m) as s:
+            assert not s.stats()["recovered"]
+            caught_up(s, m)
+            same_log(m, s)
+
+
 @pytest.mark.parametrize("short", [False, True])
 def test_a_write_that_fails(tmp_path: Path, short: bool) -> None:
     """A short one goes on. One that fails is the end: it is not tried again, and what it wrote is never acknowledged."""

@@ -60,6 +60,7 @@ cdef class StoreCore:
     cdef int64_t last_shown
     cdef int last_fence
     cdef int last_fence_step
+    cdef tuple unwritten                # of unwritten_told, as last counted
 
     cdef int _refuse(self) except -1
     cdef inline int _enter(self) except -1:

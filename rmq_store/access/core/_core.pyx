@@ -11,11 +11,14 @@ from cpython.exc cimport PyErr_CheckSignals
 from cpython.ref cimport Py_INCREF
 from libc.stdint cimport INT64_MAX, int64_t
 from libc.stdlib cimport free
+from posix.unistd cimport usleep
 
 from rmq_store.base.io._sync cimport ETIMEDOUT, rmq_event_wake, rmq_load, rmq_load32, rmq_publish, rmq_publish32
+from rmq_store.base.io._want cimport RMQ_WANT_RETRY_NS
 from rmq_store.base.segment._allocator cimport allocator_free, allocator_stop
 from rmq_store.base.segment._file cimport row_count, row_free, row_start
-from rmq_store.log.commitlog._log cimport FENCE_WRITE, Log, log_busy, log_free, log_shown
+from rmq_store.log.commitlog._log cimport FENCE_WRITE, Log, log_busy, log_fence, log_free, log_shown
+from rmq_store.log.commitlog._unwritten cimport unwritten_told
 from rmq_store.log.dispatch._dispatch cimport dispatch_wait, dispatcher_free, dispatcher_stop
 from rmq_store.log.dispatch._follow cimport follower_free
 from rmq_store.log.flush._flush cimport flush_all, flush_commit, flusher_stop
@@ -24,7 +27,7 @@ from rmq_store.log.recovery._checkpoint cimport checkpoint_now, checkpointer_sto
 from rmq_store.queues.consumequeue._queue cimport queues_count
 
 from rmq_store import errors
-from rmq_store.base.io.wants import want
+from rmq_store.base.io.wants import unwritten, want
 
 
 cdef enum:      # status.RunningFlags
@@ -46,7 +49,7 @@ cdef tuple _PHASES = ("none", "encode", "roll")
 
 cdef struct Notes:
     int64_t fence, fence_step, slow_locks, slow_lock_ms, slow_lock_phase, flushed, allocate_error, lock_error, behind
-    int64_t nameless_at
+    int64_t nameless_at, want
 
 
 cdef struct Stats:
@@ -120,7 +123,16 @@ cdef class StoreCore:
         cdef int code = self.last_fence if self.log == NULL else rmq_load32(&self.log.fence)
         cdef int step = self.last_fence_step if self.log == NULL else rmq_load32(&self.log.fence_step)
         kind = errors.WriteFailed if step == FENCE_WRITE else errors.SyncFailed
-        return kind(code, os.strerror(code), self.path)
+        error, lacks = kind(code, os.strerror(code), self.path), self._unwritten()
+        return error if lacks is None else unwritten(error, lacks, self.state == STATE_CLOSED)
+
+    def _unwritten(self):
+        """What was put, and the pool alone has, while the log cannot be written: (messages, begin, end), or None."""
+        if self.log != NULL and self.alive[0] == 1:      # a child of fork has no pool
+            self.calls += 1
+            self.unwritten = unwritten_told(self.log, self.unwritten)
+            self.calls -= 1
+        return None if self.unwritten is None or self.unwritten[0] == 0 else self.unwritten[:3]
 
     def _apply(self, options):
         """The live options, at open and for reconfigure(): each a store of one word, read by whoever comes next. Subclasses add
@@ -270,7 +282,7 @@ cdef class StoreCore:
                   rmq_load(&self.log.slow_lock_ms), rmq_load(&self.log.slow_lock_phase), rmq_load(&self.log.flushed),
                   -rmq_load32(&self.alloc.error), -rmq_load32(&self.alloc.lock_error),
                   rmq_load(&self.log.wrote) - rmq_load(&self.log.dispatched),
-                  rmq_load(&self.dispatcher.nameless_at) if self.dispatcher != NULL else -1)
+                  rmq_load(&self.dispatcher.nameless_at) if self.dispatcher != NULL else -1, rmq_load32(&self.log.want))
         found = <dict> n            # all is loaded: making a dict may begin a collection, and that close the store
         found["slow_lock_phase"] = _PHASES[n.slow_lock_phase]
         return found
@@ -345,6 +357,7 @@ cdef class StoreCore:
             waiting_readers=rmq_load32(&self.dispatcher.waiters), released_maps=self.released_maps)
         found = <dict> s            # as in _notes
         found["errno"] = found.pop("fence")     # a macro of C's has that name
+        found["unwritten_messages"] = (self._unwritten() or (0,))[0]
         return found
 
     def _lease_total(self):
@@ -391,6 +404,12 @@ cdef class StoreCore:
         problems = []
         with nogil:
             rc = flush_all(self.log)
+            while rc < 0 and rmq_load32(&self.log.fence) == 0:      # it lacks something: for so long, and then for good
+                timeout_ms -= RMQ_WANT_RETRY_NS // MS
+                if timeout_ms < 0:
+                    log_fence(self.log, rc, FENCE_WRITE)
+                usleep(<unsigned int> (RMQ_WANT_RETRY_NS // 1000))
+                rc = flush_all(self.log)
             end = rmq_load(&self.log.wrote)
             if rc >= 0:
                 waited = dispatch_wait(self.dispatcher, end if end < self.log.confirm else self.log.confirm, timeout_ms * MS)
@@ -445,6 +464,7 @@ cdef class StoreCore:
             self.last_flushed, self.last_shown = rmq_load(&self.log.flushed), log_shown(self.log)
             self.last_fence = rmq_load32(&self.log.fence)
             self.last_fence_step = rmq_load32(&self.log.fence_step)
+            self._unwritten()
         follower_free(self.follower)
         self.follower = NULL
         dispatcher_free(self.dispatcher)

@@ -13,6 +13,7 @@ from rmq_store.access.reader._checked cimport utf8, whole
 from rmq_store.access.reader._look cimport StoreLook, record_next
 from rmq_store.access.reader._message cimport Message, lease_new, message_new
 from rmq_store.access.reader._request cimport request_coded, request_full, request_passed, request_passes, request_unmatched
+from rmq_store.access.reader._unwritten cimport get_unwritten
 from rmq_store.filter._bitmap cimport FilterSet, FilterTable, GroupBits, GroupFilter, bits_missed
 from rmq_store.filter._program cimport SqlFilter, chosen_filter
 from rmq_store.base.histogram._histogram cimport Histogram, rmq_histogram_add_shared, rmq_histogram_merge
@@ -23,6 +24,7 @@ from rmq_store.codec._record cimport record_in_place
 from rmq_store.codec._text cimport java_hash
 from rmq_store.codec._unit cimport is_ext_address, unit_bytes, unit_code, unit_physical
 from rmq_store.log.commitlog._log cimport Log
+from rmq_store.log.commitlog._unwritten cimport log_stuck
 from rmq_store.log.dispatch._dispatch cimport dispatch_filters
 from rmq_store.queues.consumequeue._batches cimport queue_batched
 from rmq_store.queues.consumequeue._queue cimport ExtWindow, Queue, QueueTable, queue_look_ext, queue_read, queues_find
@@ -260,6 +262,8 @@ cdef void get_found(GetRequest *r, Log *log, QueueTable *queues, bint follows) n
         else:
             r.status = OFFSET_FOUND_NULL
             at = (r.offset // r.units_per_file + 1) * r.units_per_file
+    elif r.status != OFFSET_TOO_SMALL and log_stuck(log) and get_unwritten(r, log):
+        return
     if not r.slave_rules:
         r.next_offset = at
 

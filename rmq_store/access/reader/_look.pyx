@@ -12,6 +12,7 @@ from rmq_store.codec._layout cimport BLANK_SIZE, UNIT_SIZE
 from rmq_store.codec._record cimport RECORD_BLANK, RECORD_OK, RecordStatus, RecordView, head_size, record_parse, topic_light
 from rmq_store.codec._unit cimport unit_bytes, unit_code, unit_physical
 from rmq_store.log.commitlog._log cimport Log, log_copy
+from rmq_store.log.commitlog._unwritten cimport log_readable
 from rmq_store.log.recovery._scan cimport scan_next_good
 from rmq_store.queues.consumequeue._queue cimport Queue, queue_read, queue_read_ext, queues_at, queues_count, queues_find
 
@@ -113,7 +114,9 @@ cdef class StoreLook(StorePutInner):
             if f != NULL:
                 end = f.start + f.size
                 status = record_parse(f.map + (offset - f.start), (end if end < limit else limit) - offset, &v)
-                if f.copied and status != RECORD_OK:    # the end-of-file record says where the next file begins
+                if f.copied and status == RECORD_BLANK and f.size == BLANK_SIZE:        # which the file lacks
+                    end = offset + v.size
+                elif f.copied and status != RECORD_OK:  # the end-of-file record says where the next file begins
                     log_file_release(f)
                     f = row_find(self.row, offset, &error)
                     if f != NULL:
@@ -158,9 +161,10 @@ cdef class StoreLook(StorePutInner):
 
     @property
     def max_log_offset(self):
-        """Physical offset of the end of the last readable record: int. RocketMQ: getMaxPhyOffset."""
+        """Physical offset of the end of the last readable record: int. Where the pool cannot be written, that is the end of what
+        the pool has. RocketMQ: getMaxPhyOffset."""
         self._enter()
-        return rmq_load(&self.log.committed)
+        return log_readable(self.log)
 
     cdef Queue *_find(self, object topic, object queue_id) except? NULL:
         # NULL: no such queue. The arguments come first, as their conversion may be Python code that closes the store; whoever

@@ -272,10 +272,10 @@ cdef class StorePut(StoreCore):
             return self._failed(self._fence_error())
         if status == APPEND_ERROR:
             return self._failed(MemoryError("rolling to the next commit-log file"))
-        if status == APPEND_NEED_ROOM and self.pool_fails:
-            return self._failed(errors.PoolExhausted(f"the pool of {self.pool.size} bytes is full: the device does not keep "
-                                                     "up, put again later, or set pool_empty='wait' or a larger "
-                                                     "pool_window_count"))
+        if status == APPEND_NEED_ROOM and self.pool_fails and rmq_load32(&self.log.want) == 0:
+            return self._failed(errors.PoolExhausted(
+                f"the pool of {self.pool.size} bytes is full: the device does not keep up, put again later, or set "
+                "pool_empty='wait' or a larger pool_window_count"))
         while rc == -ETIMEDOUT and waited < self.flush_deadline_ns:
             self.calls += 1
             with nogil:
@@ -292,8 +292,9 @@ cdef class StorePut(StoreCore):
         if rc == 0:
             return 0
         if status == APPEND_NEED_ROOM:
-            return self._failed(errors.PoolExhausted(f"no room in the pool of {self.pool.size} bytes after {waited // MS} ms: "
-                                                     "the device is too slow, put the message again later"))
+            return self._failed(self._failed_with(rc, "writing the log of") if rc != -ETIMEDOUT else errors.PoolExhausted(
+                f"no room in the pool of {self.pool.size} bytes after {waited // MS} ms: the device is too slow, put the message "
+                "again later"))
         if -rc in errors.DiskFull.codes:
             return self._failed(errors.DiskFull(-rc, "making the next commit-log file of", self.path))
         reason = "it was not made in time" if rc == -ETIMEDOUT else errors.reason(-rc)

@@ -8,7 +8,7 @@ from errno import EAGAIN, EMFILE, ENFILE, ENOMEM
 
 from rmq_store.errors import DiskFull, DurabilityError, OutOfResources
 
-__all__ = ["no_thread", "want"]
+__all__ = ["is_want", "no_thread", "unwritten", "want"]
 
 
 def want(code: int, what: str, path: str) -> DurabilityError:
@@ -21,6 +21,20 @@ def want(code: int, what: str, path: str) -> DurabilityError:
     lacking = OutOfResources(code, what, path)
     lacking.cure = f"{_limit(code)}: the store continues by itself, and nothing that was stored is lost"
     return lacking
+
+
+def is_want(error: OSError) -> bool:
+    """Whether a call failed because it lacked something, as rmq_is_want. Not to be asked about a sync."""
+    return error.errno in (*DiskFull.codes, EMFILE, ENFILE, ENOMEM, EAGAIN)
+
+
+def unwritten(error: DurabilityError, lost: tuple[int, int, int], closed: bool) -> DurabilityError:
+    """Returns `error`, which says also what was put and is in the memory of the store alone: (messages, begin, end)."""
+    count, begin, end = error.unwritten = lost
+    what = f"{count} messages at log offsets {begin} to {end} were put and not written"
+    error.cure = (f"{what}, and were lost when the store was closed; {error.cure}" if closed else
+                  f"{what}: they can be read (get, scan, message_at) until the store is closed; then {error.cure}")
+    return error
 
 
 def no_thread(code: int, name: str, path: str) -> OSError:

@@ -6,7 +6,9 @@
 # committed  end of what the file holds; on the mmap write path always equal to wrote
 # flushed    end of what is on the device
 # Each is stored with rmq_publish after the bytes it covers, and only ever grows. A failed write or sync sets `fence`: from then
-# on nothing is appended, committed or flushed; what was readable stays readable.
+# on nothing is appended, committed or flushed; what was readable stays readable, and of a pool so does what it has beyond
+# `committed` (_unwritten.pxd). A commit that lacks something is no failure: the pool keeps the bytes, and the same bytes go to the
+# same place again. `want` says so until they are there.
 from libc.stdint cimport int32_t, int64_t
 
 from rmq_store.base.histogram._histogram cimport rmq_histogram
@@ -65,6 +67,7 @@ cdef struct Log:
     bint durable_only           # readers see what is flushed: before that there is nothing to dispatch
     int fence                   # errno of the first failed write or sync, 0 none
     int fence_step              # a FenceStep; whoever sees `fence` sees it
+    int want                    # atomic: errno of what the last commit lacked, and is tried again for; 0 nothing
     int commit_asleep           # the committer sleeps without a timeout: whoever appends must wake it
     int flush_asleep
     int flush_eager             # atomic: asynchronous flush: an append wakes the flush thread (flush_wake = eager)
@@ -161,10 +164,14 @@ cdef void log_commit_seen(Log *log) noexcept nogil          # the same behind a 
 # The same; where a reader waits, this thread dispatches what it can and wakes the reader itself: one wake-up less on the
 # message's way. Writes to queue files.
 cdef void log_dispatch(Log *log) noexcept nogil
-cdef int log_wait_room(Log *log, int64_t size, int64_t timeout_ns) noexcept nogil      # 0, -ETIMEDOUT, -errno of the fence
+# 0, -ETIMEDOUT, -errno of the fence or of what commits lack
+cdef int log_wait_room(Log *log, int64_t size, int64_t timeout_ns) noexcept nogil
 # Until `size` bytes have room in the present file or the next one is there: 0, -ETIMEDOUT, -errno.
 cdef int log_wait_file(Log *log, int64_t size, int64_t timeout_ns) noexcept nogil
 cdef void log_fence(Log *log, int error, int step) noexcept nogil
+# A write of what the pool has, or what it needs, failed with `error`: a pause for a want, else the fence. Not of a write that
+# syncs as well. Returns `error`.
+cdef int log_unwritable(Log *log, int error) noexcept nogil
 # Pool bytes reached the file up to `at`: publishes it and gives their room back. One committer at a time.
 cdef void log_committed(Log *log, int64_t at) noexcept nogil
 # Everything below `to` is on the device: publishes it with the newest store time it covers. Under sync_lock.

@@ -9,6 +9,7 @@ from rmq_store.base.io._sync cimport (EIO, ETIMEDOUT, rmq_add, rmq_cas32, rmq_co
                                       rmq_event_wait, rmq_event_wake, rmq_fence, rmq_load, rmq_load32, rmq_mutex_lock,
                                       rmq_mutex_unlock, rmq_new_lines, rmq_pause, rmq_prefetch_to_write, rmq_put_lock_acquire,
                                       rmq_put_lock_release, rmq_put_lock_try, rmq_publish, rmq_publish32, rmq_waiters_pass)
+from rmq_store.base.io._want cimport rmq_is_want
 from rmq_store.base.segment._allocator cimport (Allocator, allocator_follow, allocator_pass, allocator_take, allocator_wait)
 from rmq_store.base.segment._file cimport FileRow, LogFile, log_file_hold, log_file_release, row_push
 from rmq_store.codec._layout cimport BLANK_SIZE, FLAG_TRANSACTION, TRANSACTION_COMMIT
@@ -325,6 +326,8 @@ cdef AppendStatus log_append(Log *log, RecordArgs *a, Queue *q, int64_t now, App
 
 cdef void log_committed(Log *log, int64_t at) noexcept nogil:
     rmq_publish(&log.committed, at)
+    if rmq_load32(&log.want) != 0:
+        rmq_publish32(&log.want, 0)
     if log.direct:
         log_reclaim(log, False)
     else:
@@ -401,6 +404,8 @@ cdef int log_wait_room(Log *log, int64_t size, int64_t timeout_ns) noexcept nogi
         log_reclaim(log, True)
         if rmq_load(&log.reusable) >= enough or _all_free(log):
             return 0
+        if rmq_load32(&log.want) != 0:
+            return -rmq_load32(&log.want)       # nobody knows how long: the caller tells
         now = log.io.mono_ns(log.io.ctx)
         if now >= deadline:
             return 0 if rmq_load(&log.reusable) > before else -ETIMEDOUT
@@ -417,6 +422,15 @@ cdef int log_wait_file(Log *log, int64_t size, int64_t timeout_ns) noexcept nogi
     start = _next_start(log)
     rmq_put_lock_release(&log.lock)
     return 0 if fits else allocator_wait(log.alloc, start, timeout_ns)
+
+
+cdef int log_unwritable(Log *log, int error) noexcept nogil:
+    if not rmq_is_want(error):
+        log_fence(log, error, FENCE_WRITE)
+    elif rmq_load32(&log.want) != -error:
+        rmq_publish32(&log.want, -error)
+        rmq_event_wake(&log.room)
+    return error
 
 
 cdef void log_fence(Log *log, int error, int step) noexcept nogil:

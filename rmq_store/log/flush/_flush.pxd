@@ -3,7 +3,8 @@
 # Exactly one thread at a time syncs (Log.sync_lock): the kernel reports a write-back error once per descriptor, and a second,
 # concurrent sync could say yes. Exactly one commits (Log.commit_lock). A put that must be durable leads if nobody else does: it
 # commits and syncs all that is appended, publishes, wakes the rest; with nobody else about it pays one write and one sync.
-# A failed write or sync raises the fence and is never tried again.
+# A failed sync raises the fence and is never tried again, and so does a write that fails for another reason than a want. For a
+# want commits pause: they are tried again every RMQ_WANT_RETRY_NS, and whoever asks for one meanwhile gets the errno.
 from libc.stdint cimport int64_t
 
 from rmq_store.base.io._sync cimport pthread_t
@@ -23,12 +24,13 @@ cdef struct Flusher:
     bint commit_running
     int stop
 
-cdef int flush_commit(Log *log, int64_t to) noexcept nogil          # any thread; 0 or -errno (fenced)
+cdef int flush_commit(Log *log, int64_t to) noexcept nogil          # any thread; 0 or -errno (fenced, or a want)
 # Commits all that is appended, if a commit is a write to the page cache and nobody else is at it. False: neither, wake the
 # committer. An error is a fence.
 cdef bint flush_commit_try(Log *log) noexcept nogil
-cdef int flush_all(Log *log) noexcept nogil                         # everything appended so far becomes durable; 0 or -errno
-# Until `end` is durable: 0; -ETIMEDOUT; -errno of the fence.
+# Everything appended so far becomes durable: 0 or -errno, as flush_commit.
+cdef int flush_all(Log *log) noexcept nogil
+# Until `end` is durable: 0; -ETIMEDOUT, also while it lacks something; -errno of the fence.
 cdef int flush_wait(Log *log, int64_t end, int64_t timeout_ns) noexcept nogil
 cdef Flusher *flusher_new(Log *log) noexcept nogil
 cdef int flusher_start(Flusher *f) noexcept nogil

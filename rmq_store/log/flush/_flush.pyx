@@ -8,9 +8,10 @@ from rmq_store.base.io._sync cimport (EIO, ETIMEDOUT, rmq_event_ticket, rmq_even
                                       rmq_load32, rmq_mutex_lock, rmq_mutex_try, rmq_mutex_unlock, rmq_publish, rmq_publish32,
                                       rmq_thread_join, rmq_thread_start, rmq_waiter, rmq_waiter_enter, rmq_waiter_leave,
                                       rmq_waiter_sleep, rmq_waiters_pass)
+from rmq_store.base.io._want cimport RMQ_WANT_RETRY_NS, rmq_is_want
 from rmq_store.base.segment._file cimport LogFile, log_file_release, row_find
-from rmq_store.log.commitlog._log cimport (FENCE_SYNC, FENCE_WRITE, Log, log_commit_seen, log_dispatch, log_fence, log_flushed,
-                                           log_make_way)
+from rmq_store.log.commitlog._log cimport (FENCE_SYNC, Log, log_commit_seen, log_dispatch, log_fence, log_flushed, log_make_way,
+                                           log_unwritable)
 
 cdef int64_t POLL_FAST_NS = 500_000         # between commits while producers are busy: each one costs them a turn of the core
 cdef int64_t POLL_SLOW_NS = 1_000_000       # while there is little to commit
@@ -32,8 +33,7 @@ cdef int _commit_locked(Log *log, int64_t to) noexcept nogil:
     begun = log.io.mono_ns(log.io.ctx)
     rc = log.backend.commit(log, to)
     if rc < 0:
-        log_fence(log, rc, FENCE_WRITE)
-        return rc
+        return log_unwritable(log, rc)
     rmq_histogram_add(&log.commit_times, log.io.mono_ns(log.io.ctx) - begun)
     rmq_event_wake(&log.room)
     return 0
@@ -79,9 +79,13 @@ cdef int _flush_locked(Log *log) noexcept nogil:
         return 0
     begun = log.io.mono_ns(log.io.ctx)
     rc = flush_commit(log, to)
+    if rc < 0:
+        return rc               # fenced, or it lacks something
     while rc >= 0 and at < to:
         f = row_find(log.row, at, &rc)
         if f == NULL:
+            if rmq_is_want(rc):
+                return rc       # to map the file: no sync of it was tried
             rc = rc if rc < 0 else -EIO
             break
         end = f.start + f.size
@@ -123,6 +127,7 @@ cdef int flush_wait(Log *log, int64_t end, int64_t timeout_ns) noexcept nogil:
     cdef int64_t now
     cdef rmq_waiter waiter
     cdef bint listed = False
+    cdef int rc
     while True:
         if rmq_load(&log.flushed) >= end or rmq_load32(&log.fence) != 0:
             if listed:
@@ -132,8 +137,15 @@ cdef int flush_wait(Log *log, int64_t end, int64_t timeout_ns) noexcept nogil:
             if listed:
                 rmq_waiter_leave(&log.durable, &waiter)
                 listed = False
-            _flush_locked(log)
+            rc = _flush_locked(log)
             _unlock_and_announce(log)
+            if rc < 0 and rmq_load32(&log.fence) == 0:      # it lacks something
+                now = log.io.mono_ns(log.io.ctx)
+                deadline = deadline if deadline != 0 else now + timeout_ns
+                if now >= deadline:
+                    return -ETIMEDOUT
+                rmq_waiter_enter(&log.durable, &waiter, end)
+                rmq_waiter_sleep(&log.durable, &waiter, min(RMQ_WANT_RETRY_NS, deadline - now))
         elif not listed:
             now = log.io.mono_ns(log.io.ctx)
             if deadline == 0:
@@ -156,19 +168,20 @@ cdef void *_commit_run(void *arg) noexcept nogil:
     cdef Log *log = s.log
     cdef int64_t last = log.io.mono_ns(log.io.ctx)
     cdef int64_t pending, now, moved = 0, idle = 0
-    cdef int ticket
+    cdef int ticket, rc
     while rmq_load32(&s.stop) == 0:
         ticket = rmq_event_ticket(&log.commit_wanted)
         pending = rmq_load(&log.wrote) - rmq_load(&log.committed)
         now = log.io.mono_ns(log.io.ctx)
         if pending >= rmq_load(&log.commit_bytes_min) or (pending > 0 and now - last >= rmq_load(&log.commit_interval_max_ns)):
             log_make_way(log, pending, &moved)
-            if _commit(log, rmq_load(&log.wrote)) < 0:
+            rc = _commit(log, rmq_load(&log.wrote))
+            if rmq_load32(&log.fence) != 0:
                 break
             log_dispatch(log)
             last = now
             idle = 0
-            rmq_event_wait(&log.commit_wanted, ticket, POLL_FAST_NS)
+            rmq_event_wait(&log.commit_wanted, ticket, POLL_FAST_NS if rc >= 0 else RMQ_WANT_RETRY_NS)
         elif pending > 0:
             idle = 0
             rmq_event_wait(&log.commit_wanted, ticket, POLL_SLOW_NS)
@@ -194,7 +207,7 @@ cdef void *_flush_run(void *arg) noexcept nogil:
     cdef int64_t thorough = log.io.mono_ns(log.io.ctx)
     cdef int64_t last = thorough
     cdef int64_t pending, now, interval, interval_max
-    cdef int ticket, gather
+    cdef int ticket, gather, rc
     cdef bint due
     while rmq_load32(&s.stop) == 0 and rmq_load32(&log.fence) == 0:
         ticket = rmq_event_ticket(&log.flush_wanted)
@@ -203,8 +216,8 @@ cdef void *_flush_run(void *arg) noexcept nogil:
         if s.sync_mode or rmq_load32(&log.flush_eager):
             # A put that waits flushes for itself. This flush is for puts that do not wait, and for flush_wake=eager.
             if pending > 0:
-                if flush_all(log) < 0:
-                    break
+                if flush_all(log) < 0 and rmq_load32(&log.fence) == 0:
+                    rmq_event_wait(&log.flush_wanted, ticket, RMQ_WANT_RETRY_NS)
                 continue
             rmq_publish32(&log.flush_asleep, 1)
             rmq_fence()
@@ -218,15 +231,15 @@ cdef void *_flush_run(void *arg) noexcept nogil:
         interval = rmq_load(&s.flush_interval_ns)
         interval_max = rmq_load(&s.flush_interval_max_ns)
         due = now - last >= interval
+        rc = 0
         if (pending >= FLUSH_EARLY_BYTES or (due and pending >= rmq_load(&s.flush_bytes_min))
                 or (pending > 0 and now - thorough >= interval_max)):
-            if flush_all(log) < 0:
-                break
+            rc = flush_all(log)
             if now - thorough >= interval_max:
                 thorough = now
         if due:
             last = now
-        rmq_event_wait(&log.flush_wanted, ticket, FLUSH_LOOK_NS if interval > FLUSH_LOOK_NS else interval)
+        rmq_event_wait(&log.flush_wanted, ticket, RMQ_WANT_RETRY_NS if rc < 0 else min(interval, FLUSH_LOOK_NS))
     return NULL
 
 

@@ -10,6 +10,8 @@
 # never twice at a time. The log's bytes stay in the pool from that block on (Log.reusable).
 # Synchronous flush: the ring's thread holds Log.sync_lock as well and makes one durable step of what nobody waits for: a write
 # linked to its fdatasync, or one RWF_DSYNC write.
+# A write that lacks something (rmq_want.h) is no failure, unless it was to sync as well: what is in flight comes back first, the
+# ring begins again at `committed`, and its thread tries again after RMQ_WANT_RETRY_NS.
 from libc.stdint cimport int64_t
 
 from rmq_store.base.io._io cimport rmq_io
@@ -51,6 +53,7 @@ cdef extern from "rmq_ring.h" nogil:
     int rmq_ring_take(rmq_ring *r, rmq_flight *out)
     unsigned rmq_ring_drain(rmq_ring *r)
     int rmq_ring_abandon(rmq_ring *r, rmq_flight *out)
+    int rmq_ring_again(rmq_ring *r)
     int rmq_ring_look(const rmq_io *io, unsigned wishes, void *memory, size_t size, rmq_ring_facts *out)
     int rmq_ring_try(const rmq_io *io, unsigned wishes, void *memory, size_t size, int fd, int durable, int *synced)
     int rmq_pwrite_blocks(const rmq_io *io, int fd, const void *src, size_t n, int64_t offset, size_t block, int durable)
@@ -83,8 +86,5 @@ cdef struct RingWriter:
 # have a pool.
 cdef RingWriter *ring_writer_new(Log *log, bint direct, bint durable, int64_t request, unsigned depth, unsigned wishes,
                                  int *error) noexcept nogil
-cdef const rmq_ring_facts *ring_writer_facts(const RingWriter *w) noexcept nogil
-# For the probe: rmq_ring_look and rmq_ring_try of rmq_ring.h.
-cdef int ring_facts(const rmq_io *io, unsigned wishes, void *memory, size_t size, rmq_ring_facts *out) noexcept nogil
-cdef int ring_try(const rmq_io *io, unsigned wishes, void *memory, size_t size, int fd, bint durable,
-                  int *synced) noexcept nogil
+cdef inline const rmq_ring_facts *ring_writer_facts(const RingWriter *w) noexcept nogil:
+    return rmq_ring_facts_of(w.ring)

@@ -9,10 +9,11 @@ from rmq_store.base.io._io cimport rmq_io
 from rmq_store.base.io._sync cimport (EIO, ENOMEM, rmq_add, rmq_event_ticket, rmq_event_wait, rmq_event_wake, rmq_fence,
                                       rmq_load, rmq_load32, rmq_mutex_try, rmq_mutex_unlock, rmq_publish, rmq_publish32,
                                       rmq_swap32, rmq_thread_join, rmq_thread_start, rmq_waiters_pass)
+from rmq_store.base.io._want cimport RMQ_WANT_RETRY_NS, rmq_is_want
 from rmq_store.base.segment._allocator cimport allocator_pass
 from rmq_store.base.segment._file cimport LogFile, log_file_open_direct, log_file_release, row_find
 from rmq_store.log.commitlog._log cimport (FENCE_SYNC, FENCE_WRITE, Backend, Log, log_commit_seen, log_committed, log_dispatch,
-                                           log_fence, log_flushed, log_make_way)
+                                           log_fence, log_flushed, log_make_way, log_unwritable)
 from rmq_store.log.pool._pool cimport pool_at
 
 cdef enum:
@@ -74,10 +75,6 @@ cdef void _free(Log *log) noexcept nogil:
         rmq_ring_free(w.ring)
         free(w.bounce)
         free(w)
-
-
-cdef const rmq_ring_facts *ring_writer_facts(const RingWriter *w) noexcept nogil:
-    return rmq_ring_facts_of(w.ring)
 
 
 cdef int _prime(Log *log) noexcept nogil:
@@ -214,12 +211,14 @@ cdef int _commit_here(Log *log, int64_t to) noexcept nogil:
     while at < to:
         rc = _place(w, at, to, &p)
         if rc < 0:
-            return rc
+            return log_unwritable(log, rc)
         if p.end > at:
             rc = _write_here(w, &p)
         log_file_release(p.file)
         if rc < 0:
-            return rc
+            if w.durable and p.end - p.begin <= BOUNCE:     # as _write_here: its sync may have failed
+                log_fence(log, rc, FENCE_WRITE)
+            return log_unwritable(log, rc)
         at = p.next
         w.submitted = at
         log_committed(log, at)
@@ -242,7 +241,6 @@ cdef int _reach(Log *log, int64_t to) noexcept nogil:
                 rc = _commit_here(log, to)
             rmq_mutex_unlock(&log.commit_lock)
             if rc < 0:
-                log_fence(log, rc, FENCE_WRITE)
                 return rc
             rmq_event_wake(&log.room)
             log_commit_seen(log)
@@ -334,8 +332,8 @@ cdef int _begin_writes(RingWriter *w, int64_t to, bint all_of_it, int64_t least)
     return 0
 
 
-cdef bint _take_complete(RingWriter *w) noexcept nogil:
-    # Positions move over what is complete from the front; True: some did.
+cdef void _take_complete(RingWriter *w) noexcept nogil:
+    # Positions move over what is complete from the front.
     cdef rmq_flight done
     cdef int64_t at = -1
     while rmq_ring_take(w.ring, &done):
@@ -346,41 +344,52 @@ cdef bint _take_complete(RingWriter *w) noexcept nogil:
         rmq_publish32(&(<LogFile *> done.owner).unsynced, 1)
         log_file_release(<LogFile *> done.owner)
     if at <= rmq_load(&w.log.committed):
-        return at >= 0
+        return
     log_committed(w.log, at)
     rmq_add(&w.log.commits, 1)
     rmq_event_wake(&w.log.room)
     if at < rmq_load(&w.log.wrote):         # else whoever called tells the dispatcher, behind the lock
         log_commit_seen(w.log)
-    return True
 
 
-cdef void _give_up(RingWriter *w, int error, bint in_sync) noexcept nogil:
-    # commit_lock is held. The fence first: whoever waits learns of it now, not when the device has answered.
+cdef void _give_up(RingWriter *w, int error, bint in_sync, bint synced) noexcept nogil:
+    # commit_lock is held. The fence first: whoever waits learns of it now, not when the device has answered. For a want there is
+    # none, unless the write was to sync, too.
     cdef rmq_flight rest
-    log_fence(w.log, error, FENCE_SYNC if in_sync else FENCE_WRITE)
+    cdef bint pauses = rmq_is_want(error) and not in_sync and not synced
+    if not pauses:
+        log_fence(w.log, error, FENCE_SYNC if in_sync else FENCE_WRITE)
     rmq_ring_drain(w.ring)
     while rmq_ring_abandon(w.ring, &rest):
+        if rest.owner != NULL:
+            rmq_publish32(&(<LogFile *> rest.owner).unsynced, 1)        # it may have been written all the same
         log_file_release(<LogFile *> rest.owner)
+    if not pauses:
+        return
+    w.submitted = rmq_load(&w.log.committed)
+    w.bounce_end = -1
+    w.slot_file[0] = w.slot_file[1] = -1        # the drain lets go of them
+    if rmq_ring_again(w.ring) < 0:
+        log_fence(w.log, error, FENCE_WRITE)
+    else:
+        log_unwritable(w.log, error)
 
 
 cdef int _write_all(RingWriter *w, int64_t to) noexcept nogil:
     # Everything below `to` into the file, several writes in flight; none left. 0 or -errno (fenced).
-    cdef int in_sync = 0
-    cdef int rc = 0
+    cdef int in_sync = 0, rc = 0
     while rc >= 0 and (w.submitted < to or rmq_ring_count(w.ring) > 0):
         rc = _begin_writes(w, to, True, 0)
         if rc >= 0 and rmq_ring_count(w.ring) > 0:
             rc = rmq_ring_turn(w.ring, 1, &in_sync)
             _take_complete(w)
     if rc < 0:
-        _give_up(w, rc, in_sync)
+        _give_up(w, rc, in_sync, False)
     return rc
 
 
 cdef int _sync_by_ring(RingWriter *w, LogFile *f) noexcept nogil:
-    cdef int in_sync = 0
-    cdef int rc = 0
+    cdef int in_sync = 0, rc = 0
     cdef rmq_flight done
     if rmq_swap32(&f.unsynced, 0) == 0:
         return 0
@@ -392,7 +401,7 @@ cdef int _sync_by_ring(RingWriter *w, LogFile *f) noexcept nogil:
             rc = rmq_ring_turn(w.ring, 1, &in_sync)
             rmq_ring_take(w.ring, &done)
     if rc < 0:
-        _give_up(w, rc, True)
+        _give_up(w, rc, True, False)
     return rc
 
 
@@ -401,8 +410,7 @@ cdef int _step_small(RingWriter *w, const Place *p) noexcept nogil:
     cdef int64_t n = _fill_bounce(w, p.begin, p.end)
     cdef LogFile *f = p.file
     cdef rmq_flight done
-    cdef int in_sync = 0
-    cdef int rc = 0
+    cdef int in_sync = 0, rc = 0
     cdef bint durable = w.durable and rmq_load32(&f.unsynced) == 0
     _fly(w, p, w.bounce, n, p.begin, p.next, durable, not durable)
     if not durable:
@@ -413,7 +421,7 @@ cdef int _step_small(RingWriter *w, const Place *p) noexcept nogil:
         while rmq_ring_take(w.ring, &done):
             log_file_release(<LogFile *> done.owner)
     if rc < 0:
-        _give_up(w, rc, in_sync)
+        _give_up(w, rc, in_sync, durable)
     else:
         log_committed(w.log, p.next)
         rmq_add(&w.log.commits, 1)
@@ -434,7 +442,7 @@ cdef int _durable_step(RingWriter *w) noexcept nogil:
     w.submitted = rmq_load(&log.committed)
     rc = _place(w, w.submitted, to, &p)
     if rc < 0:
-        _give_up(w, rc, False)
+        _give_up(w, rc, False, False)
         return rc
     if (not w.polled and p.file.start <= at and p.next >= to and p.end > w.submitted and p.end - p.begin <= BOUNCE):
         rc = _step_small(w, &p)     # the hold went with the write
@@ -444,7 +452,7 @@ cdef int _durable_step(RingWriter *w) noexcept nogil:
         while rc >= 0 and at < to:
             rc = _place(w, at, to, &p)
             if rc < 0:
-                _give_up(w, rc, True)
+                _give_up(w, rc, not rmq_is_want(rc), False)       # no sync was tried
                 return rc
             rc = _sync_by_ring(w, p.file)
             at = p.file.start + p.file.size
@@ -501,11 +509,12 @@ cdef void _run_sync(RingWriter *w) noexcept nogil:
                 log_dispatch(log)
             rmq_mutex_unlock(&log.sync_lock)
             rmq_waiters_pass(&log.durable, rmq_load(&log.flushed))
-            if rc < 0:
-                return
             if rc == 0:
                 seen = -1
                 continue
+            if rc < 0:
+                rmq_event_wait(&log.commit_wanted, ticket, RMQ_WANT_RETRY_NS)
+                continue            # which the fence ends
         rmq_event_wait(&log.commit_wanted, ticket, POLL_FAST_NS)
 
 
@@ -529,7 +538,7 @@ cdef int _fill_and_wait(RingWriter *w, bint hurry) noexcept nogil:
         if rmq_load32(&log.fence) != 0 and rc >= 0:
             rc = -rmq_load32(&log.fence)
     if rc < 0:
-        _give_up(w, rc, in_sync)
+        _give_up(w, rc, in_sync, False)
     return rc
 
 
@@ -555,7 +564,8 @@ cdef void _run_async(RingWriter *w) noexcept nogil:
                 rmq_event_wake(&log.room)
                 log_dispatch(log)
                 if rc < 0:
-                    return
+                    rmq_event_wait(&log.commit_wanted, ticket, RMQ_WANT_RETRY_NS)
+                    continue        # which the fence ends
             if hurry:
                 last = now
             rmq_event_wait(&log.commit_wanted, ticket, POLL_FAST_NS)
@@ -588,13 +598,3 @@ cdef void *_run(void *arg) noexcept nogil:
 
 
 cdef Backend _RING = Backend(_commit_here, _sync, _reach, _prime, _start, _stop, _free)
-
-
-# ---- single tries, for the probe
-cdef int ring_facts(const rmq_io *io, unsigned wishes, void *memory, size_t size, rmq_ring_facts *out) noexcept nogil:
-    return rmq_ring_look(io, wishes, memory, size, out)
-
-
-cdef int ring_try(const rmq_io *io, unsigned wishes, void *memory, size_t size, int fd, bint durable,
-                  int *synced) noexcept nogil:
-    return rmq_ring_try(io, wishes, memory, size, fd, durable, synced)

@@ -8,7 +8,8 @@ from libc.string cimport memset
 from posix.stdlib cimport posix_memalign
 
 from rmq_store.base.io._io cimport IoTable, rmq_io
-from rmq_store.log.flush._ring cimport RMQ_RING_BLOCK, RMQ_RING_IOPOLL, RMQ_RING_SQPOLL, ring_facts, ring_try, rmq_ring_facts
+from rmq_store.log.flush._ring cimport (RMQ_RING_BLOCK, RMQ_RING_IOPOLL, RMQ_RING_SQPOLL, rmq_ring_facts, rmq_ring_look,
+                                        rmq_ring_try)
 
 
 cdef extern from *:
@@ -65,7 +66,7 @@ def uring_probe(directory, IoTable io=None, *, int64_t buffer_bytes=1 << 20, bin
         raise MemoryError("probe")
     memset(memory.at, 0x55, memory.size)
     cdef rmq_ring_facts facts
-    rc = ring_facts(calls, wishes, memory.at, memory.size, &facts)
+    rc = rmq_ring_look(calls, wishes, memory.at, memory.size, &facts)
     steps["setup"] = -rc
     if rc < 0:
         return steps
@@ -87,7 +88,7 @@ def uring_probe(directory, IoTable io=None, *, int64_t buffer_bytes=1 << 20, bin
             return steps
         if not iopoll:          # polled completion is for direct I/O only, and has no sync
             with nogil:
-                rc = ring_try(calls, wishes, memory.at, memory.size, fd, False, &synced)
+                rc = rmq_ring_try(calls, wishes, memory.at, memory.size, fd, False, &synced)
             steps["write"] = -rc
             if rc == -ETIMEDOUT:
                 return steps            # nor would it answer the others
@@ -101,12 +102,12 @@ def uring_probe(directory, IoTable io=None, *, int64_t buffer_bytes=1 << 20, bin
         if direct < 0:
             return steps
         with nogil:
-            rc = ring_try(calls, wishes, memory.at, memory.size, direct, False, NULL if iopoll else &synced)
+            rc = rmq_ring_try(calls, wishes, memory.at, memory.size, direct, False, NULL if iopoll else &synced)
         steps["direct_write"] = -rc
         if rc == 0 and not iopoll:
             steps["direct_sync"] = -synced
         with nogil:
-            rc = ring_try(calls, wishes, memory.at, memory.size, direct, True, NULL)
+            rc = rmq_ring_try(calls, wishes, memory.at, memory.size, direct, True, NULL)
         steps["direct_durable"] = -rc
         return steps
     finally:

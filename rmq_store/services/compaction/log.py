@@ -8,11 +8,11 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from errno import EDQUOT, ENOSPC
 from typing import TYPE_CHECKING
 
 from rmq_store.base.io._lock import StoreLock
 from rmq_store.base.io.files import ControlFiles
+from rmq_store.base.io.wants import is_want
 from rmq_store.errors import CorruptionError, DurabilityError, StoreStateError, exceeds
 from rmq_store.events import Event, emit
 from rmq_store.fields import NamedTuple
@@ -113,9 +113,8 @@ class CompactionLog:
             try:
                 return self._feed(store, low, high, stop)
             except BaseException as error:          # what was gathered is fed again
-                full = isinstance(error, OSError) and error.errno in (ENOSPC, EDQUOT)
                 synced = self._writer is None or not self._writer.sync_failed
-                if isinstance(error, OSError) and not (full and synced):
+                if isinstance(error, OSError) and not (is_want(error) and synced):
                     self._failed = DurabilityError(error.errno or 0, "feeding a compaction log", self.places.log)
                 raise
             finally:
@@ -280,7 +279,7 @@ class CompactionLog:
             disk.begin_replacing(self._files, self.places, new, stays)
             disk.replace_all(self._files, self.places)
         except OSError as error:
-            if error.errno not in (ENOSPC, EDQUOT):     # the next open ends it
+            if not is_want(error):      # the next open ends it
                 self._failed = DurabilityError(error.errno or 0, "replacing files of a compaction log", self.places.log)
             raise
         self.segments = self._load()

@@ -67,6 +67,7 @@ class StoreStats(TypedDict):
     pool_bytes: int
     slow_put_locks: int
     waiting_readers: int
+    unwritten_messages: int     # put, and in memory alone, as the log cannot be written (committed to wrote)
     released_maps: int          # how often the memory of an idle file of the log was given back
     errno: int
     message_view_leases: int
