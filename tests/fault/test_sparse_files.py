@@ -8,6 +8,8 @@ from contextlib import contextmanager
 import pytest
 
 from rmq_store import MessageStore, errors
+from tests.crash import scenario
+from tests.mounts import loop_mount
 
 MIB = 1 << 20
 OPTIONS = {"profile": "test", "segment_size_bytes": 8 * MIB, "index_slots": 50_000, "index_entries_max": 100_000}
@@ -87,6 +89,18 @@ def test_what_puts_touch_is_reserved_by_the_open(tmp_path, more):
         sparse_copy(tmp_path, place)
         done = subprocess.run([sys.executable, "-c", AT_WORK.format(project=project), place, *more], capture_output=True,
                               text=True, timeout=120)
+        assert done.returncode == 0, (done.returncode, done.stderr[-1000:])
+
+
+@pytest.mark.skipif(not scenario.RING_HERE, reason="no io_uring")
+@pytest.mark.parametrize(("make", "direct"), [("mkfs.ext4", "on"), ("mkfs.xfs", "on"), ("mkfs.ext4", "off")])
+def test_what_the_ring_writes_is_reserved_by_the_open(tmp_path, make, direct):
+    project = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    size = 340 if make == "mkfs.xfs" else 64        # the smallest XFS has 300 MiB
+    with loop_mount(tmp_path, size * MIB, (make, "-q")) as (place, _):
+        sparse_copy(tmp_path, place)
+        done = subprocess.run([sys.executable, "-c", AT_WORK.format(project=project), place, "write_path=pool",
+                               "flush_backend=io_uring", f"uring_direct={direct}"], capture_output=True, text=True, timeout=120)
         assert done.returncode == 0, (done.returncode, done.stderr[-1000:])
 
 
