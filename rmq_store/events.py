@@ -266,8 +266,8 @@ class Event(Enum):
         "%(flushes)d flushes; the longest flush since the store was opened took %(flush_ms).0f ms")
     STORE_FAILED = "flush", _ERROR, (
         "the %(what)s of %(file)s failed with errno %(errno)d at offset %(offset)d: the store takes no more puts and can still "
-        "be read; %(messages)d messages at log offsets %(begin)d to %(end)d were put and not written, and can be read until the "
-        "store is closed; close it and open it again to recover")
+        "be read; %(messages)d messages at log offsets %(begin)d to %(end)d were put and not written, and can be read until "
+        "the store is closed; close it and open it again to recover")
     COMMITS_PAUSE = "flush", _ERROR, (
         "%(file)s: the log cannot be written at the moment: %(reason)s; %(messages)d messages at log offsets %(begin)d to "
         "%(end)d were put and wait in memory, where they can be read; the store tries again")

@@ -73,8 +73,8 @@ def test_sigterm_ends_a_broker_with_a_full_disk(tmp_path, options):
     with contextlib.ExitStack() as stack:
         place = stack.enter_context(small(tmp_path))
         master, ready = stack.enter_context(served(tmp_path, place / "m", role="master", ha_listen="127.0.0.1:0", **options))
-        slave, of_slave = stack.enter_context(served(tmp_path, place / "s", role="slave", brokerId=1, ha_master=ready["ha"],
-                                                           **options))
+        follows = {"role": "slave", "brokerId": 1, "ha_master": ready["ha"]}
+        slave, _ = stack.enter_context(served(tmp_path, place / "s", **follows, **options))
         client = stack.enter_context(Peer(ready["listen"]))
 
         def send(topic, properties=""):

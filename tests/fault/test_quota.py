@@ -11,7 +11,6 @@ import threading
 
 import pytest
 
-from rmq_store import MessageStore
 from rmq_store.errors import CreateMappedFileFailed, DiskFull, SyncFailed
 from rmq_store.status import PutStatus
 from tests.crash import scenario

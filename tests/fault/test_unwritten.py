@@ -1,5 +1,5 @@
-"""The pool cannot be written: what was put and is in memory alone is said by number and place, and can be read until the store is
-closed. For a want that passes nothing is lost, and the store continues by itself."""
+"""The pool cannot be written: what was put and is in memory alone is said by number and place, and can be read until the store
+is closed. For a want that passes nothing is lost, and the store continues by itself."""
 import errno
 import logging
 import time
@@ -122,7 +122,7 @@ def test_a_write_that_fails_behind_others_loses_what_is_behind(tmp_path, config)
         with pytest.raises(errors.WriteFailed) as refused:
             while len(sent) < 1000:
                 sent += put(store, len(sent), len(sent) + 1)
-        count, begin, end = refused.value.unwritten or (0, 0, 0)
+        count, begin, _ = refused.value.unwritten or (0, 0, 0)
         until(lambda: store.stats()["dispatched"] >= (begin or store.stats()["committed"]))
         assert count == sum(result.offset >= begin for _, _, result in sent if count)
         check(store, sent)
@@ -174,6 +174,22 @@ def test_for_a_want_commits_pause_and_nothing_is_lost(tmp_path, caplog, config, 
         assert [bytes(m.body) for m in store.scan("T")] == [body for _, body, _ in sent]
 
 
+@pytest.mark.parametrize("backend", ["fdatasync", *(["io_uring"] if scenario.RING_HERE else [])])
+def test_what_waits_for_the_device_gets_there_when_the_want_is_over(tmp_path, backend):
+    probe = ProbeIo()
+    with opened(tmp_path / "s", ("pool", "sync", backend), probe, flush_deadline_ms=200) as store:
+        assert store.put("T", b"0").status is PutStatus.PUT_OK
+        probe.fail(WRITES, 1, errno.ENOSPC, path="/commitlog/", sticky=True)
+        assert store.put("T", b"1").status is PutStatus.FLUSH_DISK_TIMEOUT
+        later = store.put_async("T", b"2")
+        until(lambda: probe.hits >= 3)
+        assert store.stats()["errno"] == 0 and store.max_offset("T", 0) == 1
+        probe.clear()
+        until(lambda: store.stats()["flushed"] == store.stats()["wrote"])       # by itself
+        assert later.result(timeout=PATIENCE_S).offset > 0
+        assert store.wait_dispatched(30) and [bytes(m.body) for m in store.scan("T", 0)] == [b"0", b"1", b"2"]
+
+
 @configs
 def test_a_close_waits_for_what_it_lacks_and_then_says_what_is_lost(tmp_path, config):
     probe = ProbeIo()
@@ -182,7 +198,7 @@ def test_a_close_waits_for_what_it_lacks_and_then_says_what_is_lost(tmp_path, co
     store.flush()
     sent += put(store, 2, 5)
     probe.fail(WRITES, 1, errno.ENOSPC, path="/commitlog/", sticky=True)
-    with pytest.raises(errors.WriteFailed, match="3 messages at log offsets .* were lost when the store was closed") as failed:
+    with pytest.raises(errors.WriteFailed, match=r"3 messages at log offsets .* were lost when the store was closed") as failed:
         store.close()
     assert failed.value.errno == errno.ENOSPC and probe.hits >= 2
     with opened(tmp_path / "s", config, None) as store:

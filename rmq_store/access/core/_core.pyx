@@ -11,9 +11,9 @@ from cpython.exc cimport PyErr_CheckSignals
 from cpython.ref cimport Py_INCREF
 from libc.stdint cimport INT64_MAX, int64_t
 from libc.stdlib cimport free
-from posix.unistd cimport usleep
 
-from rmq_store.base.io._sync cimport ETIMEDOUT, rmq_event_wake, rmq_load, rmq_load32, rmq_publish, rmq_publish32
+from rmq_store.base.io._sync cimport (ETIMEDOUT, rmq_event_ticket, rmq_event_wait, rmq_event_wake, rmq_load, rmq_load32,
+                                      rmq_publish, rmq_publish32)
 from rmq_store.base.io._want cimport RMQ_WANT_RETRY_NS
 from rmq_store.base.segment._allocator cimport allocator_free, allocator_stop
 from rmq_store.base.segment._file cimport row_count, row_free, row_start
@@ -408,7 +408,7 @@ cdef class StoreCore:
                 timeout_ms -= RMQ_WANT_RETRY_NS // MS
                 if timeout_ms < 0:
                     log_fence(self.log, rc, FENCE_WRITE)
-                usleep(<unsigned int> (RMQ_WANT_RETRY_NS // 1000))
+                rmq_event_wait(&self.log.room, rmq_event_ticket(&self.log.room), RMQ_WANT_RETRY_NS)
                 rc = flush_all(self.log)
             end = rmq_load(&self.log.wrote)
             if rc >= 0:

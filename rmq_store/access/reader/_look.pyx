@@ -161,8 +161,8 @@ cdef class StoreLook(StorePutInner):
 
     @property
     def max_log_offset(self):
-        """Physical offset of the end of the last readable record: int. Where the pool cannot be written, that is the end of what
-        the pool has. RocketMQ: getMaxPhyOffset."""
+        """Physical offset of the end of the last readable record: int. Where the pool cannot be written, that is the end of
+        what the pool has. RocketMQ: getMaxPhyOffset."""
         self._enter()
         return log_readable(self.log)
 

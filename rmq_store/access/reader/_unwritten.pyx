@@ -3,7 +3,7 @@ from libc.stdint cimport int64_t
 from libc.string cimport memcmp
 
 from rmq_store.access.reader._request cimport (FOUND, NO_MATCHED_MESSAGE, Found, GetRequest, request_coded, request_full,
-                                               request_passes, request_unmatched)
+                                               request_passes)
 from rmq_store.base.io._sync cimport rmq_load
 from rmq_store.base.segment._file cimport LogFile, log_file_release
 from rmq_store.codec._inner cimport Inner, inner_of

@@ -4,6 +4,7 @@ from libc.stdint cimport int64_t, uint64_t
 from rmq_store.base.io._sync cimport (rmq_event_ticket, rmq_event_wait, rmq_event_wake, rmq_fence, rmq_load, rmq_load32,
                                       rmq_mutex_lock, rmq_mutex_unlock, rmq_publish, rmq_publish32, rmq_swap32,
                                       rmq_thread_join, rmq_thread_start)
+from rmq_store.base.io._want cimport RMQ_WANT_RETRY_NS
 from rmq_store.log.flush._flush cimport flush_all
 
 cdef extern from "<unistd.h>" nogil:
@@ -72,8 +73,10 @@ cdef void *_run(void *arg) noexcept nogil:
         ticket = rmq_event_ticket(a.more)
         wanted = rmq_load(&a.wanted)
         if wanted > a.told:
-            if rmq_load(&a.log.flushed) < wanted:
-                flush_all(a.log)            # a failure is a fence: futures find it there
+            # A failure is a fence, which futures find there, or it lacks something.
+            if rmq_load(&a.log.flushed) < wanted and flush_all(a.log) < 0 and rmq_load32(&a.log.fence) == 0:
+                rmq_event_wait(a.more, ticket, RMQ_WANT_RETRY_NS)
+                continue
             a.told = wanted
             ahead_signal(a)
             continue

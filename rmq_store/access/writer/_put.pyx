@@ -293,8 +293,8 @@ cdef class StorePut(StoreCore):
             return 0
         if status == APPEND_NEED_ROOM:
             return self._failed(self._failed_with(rc, "writing the log of") if rc != -ETIMEDOUT else errors.PoolExhausted(
-                f"no room in the pool of {self.pool.size} bytes after {waited // MS} ms: the device is too slow, put the message "
-                "again later"))
+                f"no room in the pool of {self.pool.size} bytes after {waited // MS} ms: the device is too slow, put the "
+                "message again later"))
         if -rc in errors.DiskFull.codes:
             return self._failed(errors.DiskFull(-rc, "making the next commit-log file of", self.path))
         reason = "it was not made in time" if rc == -ETIMEDOUT else errors.reason(-rc)

@@ -7,8 +7,8 @@
 # flushed    end of what is on the device
 # Each is stored with rmq_publish after the bytes it covers, and only ever grows. A failed write or sync sets `fence`: from then
 # on nothing is appended, committed or flushed; what was readable stays readable, and of a pool so does what it has beyond
-# `committed` (_unwritten.pxd). A commit that lacks something is no failure: the pool keeps the bytes, and the same bytes go to the
-# same place again. `want` says so until they are there.
+# `committed` (_unwritten.pxd). A commit that lacks something is no failure: the pool keeps the bytes, and the same bytes go to
+# the same place again. `want` says so until they are there.
 from libc.stdint cimport int32_t, int64_t
 
 from rmq_store.base.histogram._histogram cimport rmq_histogram

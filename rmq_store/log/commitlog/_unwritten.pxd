@@ -1,5 +1,5 @@
-# What the pool has and the file does not get: behind the fence, or while commits lack something. These messages were put, and most
-# of them acknowledged. Until close() they can be read here: nothing overwrites what is not committed. Any thread; copies.
+# What the pool has and the file does not get: behind the fence, or while commits lack something. These messages were put, and
+# most of them acknowledged. Until close() they can be read here: nothing overwrites what is not committed. Any thread; copies.
 from libc.stdint cimport int64_t
 
 from rmq_store.base.io._sync cimport rmq_load, rmq_load32
@@ -18,11 +18,11 @@ cdef inline int64_t log_readable(Log *log) noexcept nogil:
     return rmq_load(&log.wrote) if log_stuck(log) else rmq_load(&log.committed)
 
 
-# The record, or the head of the end-of-file record, at `offset`, of which the file lacks a part: memory that looks like a file, for
-# the caller to release. size 0: whatever size it says. NULL: the file has all of it, nothing is there, or no memory.
+# The record, or the head of the end-of-file record, at `offset`, of which the file lacks a part: memory that looks like a file,
+# for the caller to release. size 0: whatever size it says. NULL: the file has all of it, nothing is there, or no memory.
 cdef LogFile *unwritten_at(Log *log, int64_t offset, int64_t size) noexcept nogil
-# The record at or behind *at, out of the file or out of the pool; *at moves behind it. Held for the caller. NULL: there is no more.
+# The record at or behind *at, out of the file or out of the pool; *at moves behind it. Held for the caller. NULL: no more.
 cdef LogFile *unwritten_walk(Log *log, int64_t *at, RecordView *v) noexcept nogil
 # (messages that the file lacks, log offset of the first, log offset behind the last, committed and wrote then), with the GIL.
-# `before`: what it returned last, which is returned again where nothing has changed. None: the log is all right, or has no pool.
+# `before`: what it returned last, which is returned again where nothing has changed. None: the log is all right, or has none.
 cdef tuple unwritten_told(Log *log, tuple before)

@@ -59,7 +59,8 @@ cdef LogFile *_in_file(Log *log, int64_t at, RecordView *v, RecordStatus *status
     cdef LogFile *f = row_find(log.row, at, &error)
     if f != NULL:
         status[0] = record_parse(f.map + (at - f.start), min(f.start + f.size, rmq_load(&log.committed)) - at, v)
-        if (status[0] == RECORD_BLANK or (status[0] == RECORD_OK and v.physical_offset == at)) and not log_file_lost(f, at, v.size):
+        if ((status[0] == RECORD_BLANK or (status[0] == RECORD_OK and v.physical_offset == at))
+                and not log_file_lost(f, at, v.size)):
             return f
         log_file_release(f)
     return NULL

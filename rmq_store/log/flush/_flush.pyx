@@ -139,7 +139,8 @@ cdef int flush_wait(Log *log, int64_t end, int64_t timeout_ns) noexcept nogil:
                 listed = False
             rc = _flush_locked(log)
             _unlock_and_announce(log)
-            if rc < 0 and rmq_load32(&log.fence) == 0:      # it lacks something
+            if rc < 0 and rmq_load32(&log.fence) == 0:      # it lacks something, for longer than this caller waits
+                rmq_event_wake(&log.flush_wanted)
                 now = log.io.mono_ns(log.io.ctx)
                 deadline = deadline if deadline != 0 else now + timeout_ns
                 if now >= deadline:

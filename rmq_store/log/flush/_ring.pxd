@@ -10,8 +10,8 @@
 # never twice at a time. The log's bytes stay in the pool from that block on (Log.reusable).
 # Synchronous flush: the ring's thread holds Log.sync_lock as well and makes one durable step of what nobody waits for: a write
 # linked to its fdatasync, or one RWF_DSYNC write.
-# A write that lacks something (rmq_want.h) is no failure, unless it was to sync as well: what is in flight comes back first, the
-# ring begins again at `committed`, and its thread tries again after RMQ_WANT_RETRY_NS.
+# A write that lacks something (rmq_want.h) is no failure, unless it was to sync as well: what is in flight comes back first,
+# the ring begins again at `committed`, and its thread tries again after RMQ_WANT_RETRY_NS.
 from libc.stdint cimport int64_t
 
 from rmq_store.base.io._io cimport rmq_io

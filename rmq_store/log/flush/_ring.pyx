@@ -5,7 +5,6 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 from posix.stdlib cimport posix_memalign
 
-from rmq_store.base.io._io cimport rmq_io
 from rmq_store.base.io._sync cimport (EIO, ENOMEM, rmq_add, rmq_event_ticket, rmq_event_wait, rmq_event_wake, rmq_fence,
                                       rmq_load, rmq_load32, rmq_mutex_try, rmq_mutex_unlock, rmq_publish, rmq_publish32,
                                       rmq_swap32, rmq_thread_join, rmq_thread_start, rmq_waiters_pass)
@@ -353,8 +352,8 @@ cdef void _take_complete(RingWriter *w) noexcept nogil:
 
 
 cdef void _give_up(RingWriter *w, int error, bint in_sync, bint synced) noexcept nogil:
-    # commit_lock is held. The fence first: whoever waits learns of it now, not when the device has answered. For a want there is
-    # none, unless the write was to sync, too.
+    # commit_lock is held. The fence first: whoever waits learns of it now, not when the device has answered. For a want there
+    # is none, unless the write was to sync, too.
     cdef rmq_flight rest
     cdef bint pauses = rmq_is_want(error) and not in_sync and not synced
     if not pauses:
