@@ -3,6 +3,7 @@ is closed. For a want that passes nothing is lost, and the store continues by it
 import errno
 import logging
 import time
+from contextlib import contextmanager, suppress
 
 import pytest
 
@@ -36,6 +37,19 @@ def until(condition):
 
 def opened(root, config, probe, **more):
     return MessageStore.open(root, _io=probe, **{**scenario.SMALL, **scenario.config_options(config), **more})
+
+
+@contextmanager
+def fenced(store, error=errors.WriteFailed):
+    """A store whose close raises: an assertion in the block comes first."""
+    try:
+        yield store
+    except BaseException:
+        with suppress(errors.DurabilityError):
+            store.close()
+        raise
+    with pytest.raises(error):
+        store.close()
 
 
 def put(store, first, end, **more):
@@ -116,17 +130,16 @@ def test_what_was_acknowledged_is_said_and_can_be_read_until_the_close(tmp_path,
 def test_a_write_that_fails_behind_others_loses_what_is_behind(tmp_path, config):
     """Commits end where they like, also within a message: that one is put together of the file and the pool."""
     probe = ProbeIo()
-    with pytest.raises(errors.WriteFailed) as failed, opened(tmp_path / "s", config, probe, **SOON) as store:
+    with fenced(opened(tmp_path / "s", config, probe, **SOON)) as store:
         probe.fail(WRITES, 5, errno.EIO, path="/commitlog/", sticky=True)
         sent = []
         with pytest.raises(errors.WriteFailed) as refused:
             while len(sent) < 1000:
                 sent += put(store, len(sent), len(sent) + 1)
         count, begin, _ = refused.value.unwritten or (0, 0, 0)
-        until(lambda: store.stats()["dispatched"] >= (begin or store.stats()["committed"]))
+        until(lambda: store.stats()["dispatched"] >= min(begin if count else 1 << 60, store.stats()["committed"]))
         assert count == sum(result.offset >= begin for _, _, result in sent if count)
         check(store, sent)
-    assert failed.value.unwritten == refused.value.unwritten
 
 
 @pytest.mark.parametrize(("config", "code"), [
@@ -222,7 +235,7 @@ def test_a_close_is_in_order_where_the_want_passes_in_time(tmp_path, config):
 def test_a_write_that_syncs_as_well_has_failed(tmp_path):
     probe = ProbeIo()
     config = ("pool", "async", "io_uring-dsync")
-    with pytest.raises(errors.WriteFailed), opened(tmp_path / "s", config, probe, **LATE) as store:
+    with fenced(opened(tmp_path / "s", config, probe, **LATE)) as store:
         put(store, 0, 1)
         probe.fail(WRITES, 1, errno.ENOSPC, path="/commitlog/")
         with pytest.raises(errors.WriteFailed):
@@ -234,7 +247,7 @@ def test_a_write_that_syncs_as_well_has_failed(tmp_path):
                          ids=["ENOSPC", "EIO"])
 def test_a_sync_is_not_tried_again(tmp_path, config, code):
     probe = ProbeIo()
-    with pytest.raises(errors.SyncFailed), opened(tmp_path / "s", config, probe, **LATE) as store:
+    with fenced(opened(tmp_path / "s", config, probe, **LATE), errors.SyncFailed) as store:
         store.put("T", b"0")
         probe.fail("fdatasync", 1, code, path="/commitlog/")
         for _ in range(2):
@@ -246,7 +259,7 @@ def test_a_sync_is_not_tried_again(tmp_path, config, code):
 
 def test_a_consumer_of_a_batch_gets_it_out_of_the_pool(tmp_path):
     probe = ProbeIo()
-    with pytest.raises(errors.WriteFailed) as failed, opened(tmp_path / "s", CONFIGS[0], probe, **LATE) as store:
+    with fenced(opened(tmp_path / "s", CONFIGS[0], probe, **LATE)) as store:
         probe.fail(WRITES, 1, errno.EIO, path="/commitlog/", sticky=True)
         done = store.put_many("T", [{"body": b"%d" % n} for n in range(5)])
         assert done.status is PutStatus.PUT_OK
@@ -254,4 +267,4 @@ def test_a_consumer_of_a_batch_gets_it_out_of_the_pool(tmp_path):
             store.flush()
         assert [bytes(m.body) for m in store.get("T", 0, 0)] == [b"%d" % n for n in range(5)]
         assert [bytes(m.body) for m in store.get("T", 0, 3, 1)] == [b"3"]
-    assert failed.value.unwritten[0] == 5
+        assert store.stats()["unwritten_messages"] == 5
