@@ -13,10 +13,10 @@ from typing import Any
 from rmq_store.errors import ConfigError, FilterIllegal
 from rmq_store.filter._program import SqlFilter
 from rmq_store.spark.store_options import recovery_options
-from rmq_store.spark.stores import Broker, brokers_of
+from rmq_store.spark.stores import Broker, brokers_of, whole_path
 from rmq_store.spark.view_columns import VIEWS
 
-__all__ = ["ReadOptions", "camel", "flat", "known", "parse_size", "with_paths"]
+__all__ = ["ReadOptions", "camel", "flat", "known", "parse_size", "whole_paths", "with_paths"]
 
 TOP = (1 << 63) - 1
 Offsets = tuple[tuple[str, str | None, int, int], ...]      # topic, broker (None: any), queue id, offset
@@ -94,15 +94,17 @@ def _json(name: str, value: Any) -> Any:
 
 
 def _offsets(name: str, value: Any) -> str | Offsets:
-    """earliest, latest, or {"topic": {"broker": {"0": 23, "1": -1}}}; -2 is earliest, -1 latest."""
+    """earliest, latest, {"topic": {"broker": {"0": 23, "1": -1}}}, or {"topic": {"0": 23}} for every broker; -2 is earliest, -1
+    latest."""
     if isinstance(value, str) and value.strip().lower() in ("earliest", "latest"):
         return value.strip().lower()
     form = f'option {name}: give earliest, latest or {{"topic": {{"broker": {{"0": 23, "1": -1}}}}}}, not {value!r}'
     given = _json(name, value)
     found: list[tuple[str, str | None, int, int]] = []
     try:
-        for topic, by_broker in given.items():
-            for broker, by_queue in by_broker.items():
+        for topic, where in given.items():
+            named = all(isinstance(value, dict) for value in where.values())
+            for broker, by_queue in where.items() if named else [(None, where)]:
                 for queue_id, offset in by_queue.items():
                     if int(queue_id) < 0 or not -2 <= int(offset) <= TOP:
                         raise ConfigError(form)
@@ -164,6 +166,14 @@ def flat(given: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             yield from ((f"store.{of}", each) for of, each in value.items())
         else:
             yield name, value
+
+
+def whole_paths(path: Any) -> str:
+    """Option path as text, with whole paths: Spark plans, reads and writes in processes that run in other directories."""
+    if isinstance(path, Mapping):
+        return json.dumps({name: whole_path(str(root)) for name, root in path.items()})
+    text = _roots("path", path)
+    return text if text.lstrip().startswith("{") else ",".join(map(whole_path, text.split(",")))
 
 
 def with_paths(given: Mapping[str, Any]) -> Mapping[str, Any]:

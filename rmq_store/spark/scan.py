@@ -10,7 +10,7 @@ from typing import Any
 
 from rmq_store.spark.asked import warn_of_unknown_topics
 from rmq_store.spark.needs import need_java, need_pyspark, worker_python
-from rmq_store.spark.options import ReadOptions, camel, flat
+from rmq_store.spark.options import ReadOptions, camel, flat, whole_paths
 from rmq_store.spark.told import told
 
 __all__ = ["is_connect", "local_session", "read_store", "register", "scan", "write_store"]
@@ -44,8 +44,9 @@ def is_connect(spark: Any) -> bool:
 def scan(spark: Any, path: Any, columns: Any = None, **options: Any) -> Any:
     """Returns a DataFrame over one or many stores.
 
-    path: a root, a comma list or glob of roots, or a mapping {"broker name": root}. columns: the columns to make;
-    bodies are read only if a query uses them. options: those of docs/spark.md, in camelCase or snake_case: subscribe, tags,
+    path: a root, a comma list or glob of roots, or a mapping {"broker name": root}. columns: the columns to make; Spark does
+    not tell a source which of them a query uses, so name few: scan(spark, path, ["storeSize"]).count() reads no body,
+    scan(spark, path).count() reads them all. options: those of docs/spark.md, in camelCase or snake_case: subscribe, tags,
     starting_timestamp, verify, ... The DataFrame is one snapshot, which its first action takes. Works on a local session, a
     cluster and Spark Connect; the paths are those of the driver and the workers. Raises ConfigError, FileNotFoundError (here,
     but from the first action under Connect), SparkUnavailable, and CorruptionError inside the tasks.
@@ -60,7 +61,7 @@ def scan(spark: Any, path: Any, columns: Any = None, **options: Any) -> Any:
 def read_store(spark: Any, path: Any, **options: Any) -> Any:
     """`spark.read.format("rocketmq_store")` with the source registered and options in snake_case or camelCase."""
     register(spark)
-    return spark.read.format("rocketmq_store").options(**option_texts(options)).load(option_text(path))
+    return spark.read.format("rocketmq_store").options(**option_texts(options)).load(whole_paths(path))
 
 
 def write_store(df: Any, path: str, **options: Any) -> None:
@@ -75,7 +76,7 @@ def write_store(df: Any, path: str, **options: Any) -> None:
     if "shards" in texts:
         df = df.coalesce(int(texts["shards"]))
     try:
-        df.write.format("rocketmq_store").mode("append").options(**texts).save(path)
+        df.write.format("rocketmq_store").mode("append").options(**texts).save(whole_paths(path))
     except Exception as error:
         ours = told(error)
         if ours is None or ours is error:
@@ -85,8 +86,8 @@ def write_store(df: Any, path: str, **options: Any) -> None:
 
 def option_texts(options: dict[str, Any]) -> dict[str, str]:
     """Options as Spark takes them: names in camelCase, values as text."""
-    return {name if name.startswith("store.") else camel(name): option_text(value) for name, value in flat(options)
-            if value is not None}
+    return {name if name.startswith("store.") else camel(name): whole_paths(value) if name == "path" else option_text(value)
+            for name, value in flat(options) if value is not None}
 
 
 def option_text(value: Any) -> str:

@@ -23,8 +23,8 @@ from rmq_store.events import Event, emit
 from rmq_store.log.recovery.lockfile import in_use
 from rmq_store.services.backup.met import Met, met_at
 
-__all__ = ["Broker", "LogFile", "brokers_of", "index_files", "is_gone", "local_path", "log_files",
-           "log_files_in", "queue_files", "queues", "recorded_logs", "store_root", "whole_before", "within"]
+__all__ = ["Broker", "LogFile", "brokers_of", "index_files", "is_gone", "local_path", "log_files", "log_files_in",
+           "queue_files", "queues", "recorded_logs", "store_root", "whole_before", "whole_path", "within"]
 
 
 class Broker(NamedTuple):
@@ -82,6 +82,11 @@ def local_path(text: str, option: str = "path") -> str:
         raise ConfigError(f"option {option} is {text!r}: after file: give a whole path of this machine, as in "
                           "file:///data/store")
     return "/" + place.lstrip("/")
+
+
+def whole_path(text: str) -> str:
+    """A path as an option has it, seen from this directory; one with a scheme is whole."""
+    return os.path.abspath(text.strip()) if text.strip() and _SCHEME.match(text.strip()) is None else text
 
 
 def brokers_of(path: str, broker_name: str | None = None, logs: str | None = None) -> tuple[Broker, ...]:

@@ -219,3 +219,15 @@ def test_a_log_in_several_directories(root):
 def test_a_wrong_commit_log_path(root, given, words):
     with pytest.raises(ConfigError, match=words):
         ReadOptions.parse({"path": str(root), "commitLogPath": given})
+
+
+def test_offsets_without_a_broker_are_those_of_every_broker(tmp_path):
+    with MessageStore.open(tmp_path / "s") as store:
+        store.put("T", b"x", queue_id=0)
+    for name, place in (("startingOffsets", 2), ("endingOffsets", 3)):
+        given = ReadOptions.parse({"path": str(tmp_path / "s"), name: '{"T": {"0": 90, "1": -1}}'})
+        named = ReadOptions.parse({"path": str(tmp_path / "s"), name: '{"T": {"s": {"0": 90, "1": -1}}}'})
+        assert given.selectors("s") == named.selectors("s") and given.selectors("other") == given.selectors("s")
+        assert given.selectors("s")[0][place] == 90
+    with pytest.raises(ConfigError, match="give earliest, latest"):
+        ReadOptions.parse({"path": str(tmp_path / "s"), "startingOffsets": '{"T": {"s": {"0": 9}, "0": 90}}'})

@@ -1,5 +1,7 @@
 """How a store is named in options of reads and writes, and its options among those of a write: refused before a task runs."""
+import json
 import os
+from pathlib import Path
 
 import pytest
 
@@ -43,6 +45,20 @@ def test_reads_name_stores_so(tmp_path):
     for path in (f"{tmp_path}/a,hdfs://name/b", '{"a": "s3a://bucket/a"}'):
         with pytest.raises(ConfigError, match="not over"):
             brokers_of(path)
+
+
+def test_paths_are_whole_wherever_spark_looks_for_them(tmp_path, monkeypatch):
+    """Its planners and workers run where the JVM was started, a program may have gone elsewhere since."""
+    from rmq_store.spark.options import whole_paths
+    from rmq_store.spark.scan import option_texts
+
+    monkeypatch.chdir(tmp_path)
+    here = str(tmp_path)
+    for given, whole in (("s", f"{here}/s"), (Path("s"), f"{here}/s"), ("./*/s, /b", f"{here}/*/s,/b"),
+                         (["s", "/b"], f"{here}/s,/b"), ("file:/x", "file:/x"), ("hdfs://n/s,s", f"hdfs://n/s,{here}/s"),
+                         ('{"a": "s"}', '{"a": "s"}'),
+                         ({"a": "s", "b": "/b"}, json.dumps({"a": f"{here}/s", "b": "/b"})), ("", "")):
+        assert whole_paths(given) == whole and option_texts({"path": given}) == {"path": whole}
 
 
 @pytest.fixture
@@ -99,10 +115,14 @@ def test_options_of_the_store_keep_their_names(parse, tmp_path, monkeypatch):
 def test_a_write_goes_where_its_path_says(spark, tmp_path, monkeypatch):
     import rmq_store.spark as rs
 
+    monkeypatch.chdir(tmp_path)
+
     df = spark.range(3).selectExpr("'T' AS topic", "string(id) AS body")
     rs.write_store(df, f"file://{tmp_path}/s", store=SMALL)
     assert sorted(bodies(tmp_path / "s")) == [b"0", b"1", b"2"]
     assert rs.scan(spark, f"file:{tmp_path}/s").count() == 3
+    rs.write_store(df, "s", store=SMALL)
+    assert len(bodies(tmp_path / "s")) == 6 == rs.scan(spark, "s").count()
     for path, store, words in ((f"{tmp_path}/t", {"segment_size_byte": 65536}, "did you mean segment_size_bytes"),
                                ("hdfs://name/t", SMALL, "not over hdfs")):
         with pytest.raises(Exception, match=words):
