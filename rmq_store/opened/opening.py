@@ -27,7 +27,7 @@ from rmq_store.log.recovery.directories import (
     say_empty,
     say_missing,
 )
-from rmq_store.log.recovery.holes import explained, lost_stretches
+from rmq_store.log.recovery.holes import explained, lost_stretches, whole_end
 from rmq_store.log.recovery.places import Places
 from rmq_store.log.recovery.queue_times import Stamp, keep_times, restore_times
 from rmq_store.log.recovery.recording import look_at_recorded, record
@@ -315,7 +315,7 @@ def _load_log(store: StoreServes, places: Places, options: Options, files: Contr
                 raise missing
             for start in starts:
                 if start in rests:
-                    _building.add_rest(store, start, rests[start])
+                    _building.add_rest(store, start, rests[start], whole_end(rests[start], start, size))
                 else:
                     _building.add_file(store, start, missing is not None)
             break
@@ -416,7 +416,8 @@ def _settle(store: StoreServes, files: ControlFiles, places: Places, found: Foun
             emit(Event.RECOVERED, path=places.root, kind="abnormal", max_offset=outcome.end, records=outcome.records,
                  seconds=time.monotonic() - store.open_begun)
     found.queues.correct()
-    _building.reserve_offsets(store)
+    if not readonly:        # which gives none away, and may lack files of the log
+        _building.reserve_offsets(store)
     count, last = _building.placeless(store)
     if count:
         emit(Event.RECORDS_PLACELESS, path=places.root, count=count, offset=last)

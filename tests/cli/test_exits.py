@@ -177,7 +177,7 @@ def test_doctor(rmqstore, monkeypatch, tmp_path):
 
 def test_repair_that_leaves_damage(rmqstore, monkeypatch, tmp_path):
     for severity, code in (("corrupt", 4), ("finding", 1)):
-        left = SimpleNamespace(steps=[], left=[Finding("log_hole", severity, "f")])
+        left = SimpleNamespace(steps=[], findings=[], left=[Finding("log_hole", severity, "f")])
         monkeypatch.setattr("rmq_store.cli.repair.repair", lambda *_, left=left, **__: left)
         assert rmqstore("repair", tmp_path)[0] == code
 

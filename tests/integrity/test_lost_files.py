@@ -216,6 +216,54 @@ def test_the_command(tmp_path, rmqstore):
     assert rmqstore("repair", root, "--undo")[0] == 0 and not path.exists()
 
 
+@pytest.mark.parametrize("back", [1, 3, 20])
+@pytest.mark.parametrize("number", [2, -1])
+def test_a_record_that_lost_its_last_properties_is_lost(tmp_path, number, back):
+    """No checksum covers them: with zeros in their place it would look whole."""
+    root = tmp_path / "s"
+    puts = filled(root)
+    start = int(sorted((root / "commitlog").iterdir())[number].name)
+    place, (at, size, _) = next((k, v) for k, v in puts.items() if v[0] > start + 3000)
+    gone = lose(root, {number: at + size - back - start})
+    left = whole(puts, gone)
+    assert place not in left
+    before = {k: v for k, v in left.items() if k[0] == place[0]}
+    with MessageStore.open(root, readonly=True, skip_holes=True) as store:
+        assert {(m.topic, m.queue_id, m.queue_offset) for m in store.scan() if m.topic == place[0]} == set(before)
+        assert place[2] not in [m.queue_offset for m in store.scan(*place[:2])]
+    assert fix(root).left == []
+    assert read(root)[0] == left and place not in read(root)[0]
+
+
+@pytest.mark.parametrize("length", [None, 0, 5000])
+@pytest.mark.parametrize("killed", [False, True], ids=["closed", "killed"])
+def test_the_newest_is_lost_and_one_was_made_ahead(tmp_path, length, killed):
+    root = tmp_path / "s"
+    puts = filled(root)
+    newest = sorted((root / "commitlog").iterdir())[-1]
+    with open(root / "commitlog" / f"{int(newest.name) + SIZE:020d}", "wb") as file:
+        file.truncate(SIZE)
+    if killed:
+        (root / "abort").touch()
+    left = whole(puts, lose(root, {-2: length}))
+    with MessageStore.open(root, readonly=True, skip_holes=True) as store:
+        assert {(m.topic, m.queue_id, m.queue_offset) for m in store.scan()} == set(left)
+    done = fix(root)
+    assert done.left == [] and read(root)[0] == left
+    rows = [row for s in done.steps for row in s.lost or ()]
+    said = {(row["topic"], row["queue_id"], n) for row in rows for n in range(row["begin"], row["end"])}
+    assert said == set(puts) - set(left)
+
+
+def test_a_file_under_another_files_name_is_no_lost_file(tmp_path):
+    root = tmp_path / "s"
+    filled(root)
+    files = sorted((root / "commitlog").iterdir())
+    files[0].rename(root / "commitlog" / f"{int(files[-1].name) + 3 * SIZE:020d}")
+    before = shape(root)
+    assert "replace" not in {s.kind for s in repair(root, dry_run=True).steps} and shape(root) == before
+
+
 def test_the_names_tell_the_size_where_one_of_two_files_is_short(tmp_path):
     root = tmp_path / "s"
     puts = filled(root, count=90)

@@ -154,16 +154,16 @@ def add_file(StoreCore store not None, int64_t start, bint gaps):
                                         f"a gap before offset {start}")
 
 
-def add_rest(StoreCore store not None, int64_t start, path):
-    """For reading: what is left of a file of the log that has another length, and zeros behind it. Files may be missing before
-    it."""
+def add_rest(StoreCore store not None, int64_t start, path, int64_t size):
+    """For reading: the first `size` bytes of a file of the log that has another length, and zeros behind them. Files may be
+    missing before it."""
     cdef IoTable io = store.io_owner
     cdef LogFile *f
-    cdef int64_t size, got = 0
+    cdef int64_t got = 0
     cdef int error = 0
     cdef int fd = io.open(path, os.O_RDONLY | os.O_NOFOLLOW, 0)
     try:
-        size = min(<int64_t> io.size(fd), store.row.file_size)
+        size = min(size, store.row.file_size)
         f = log_file_copied(store.io, start, 1)
         if f == NULL:
             raise MemoryError(path)

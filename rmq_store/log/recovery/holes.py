@@ -5,9 +5,14 @@ Names, lengths and the entries of queues tell. Reads only. The opening thread, o
 import os
 from bisect import bisect_left
 from collections.abc import Iterable
+from contextlib import suppress
 from itertools import pairwise
 
 from rmq_store.base.io._io import IoTable
+from rmq_store.base.io.files import open_regular
+from rmq_store.codec._codec import DecodedRecord, decode_record
+from rmq_store.codec._layout import BLANK_SIZE, RECORD_AT_MAGIC, RECORD_AT_SIZE
+from rmq_store.codec.layout import MAGIC_BYTES, get32
 from rmq_store.config.load import Options
 from rmq_store.errors import CorruptionError, StoreRefusesToLoad
 from rmq_store.events import printable
@@ -17,9 +22,10 @@ from rmq_store.log.recovery.recover import OFFSET_MAX
 from rmq_store.queues.consumequeue._owner import QueueTableOwner
 from rmq_store.queues.consumequeue.loader import batch_dirs, load_batch_queues, load_queues
 
-__all__ = ["LostRow", "explained", "lost_rows", "lost_stretches", "rows_text"]
+__all__ = ["LostRow", "explained", "lost_rows", "lost_stretches", "padded_looks_whole", "rows_text", "whole_end"]
 
 _LIGHT = b"%LMQ%"
+_WINDOW = 16 << 20          # of a file, looked at once for its last record
 SHOWN = 8                   # rows in one line
 
 
@@ -38,6 +44,41 @@ def lost_stretches(places: Places, size: int) -> list[tuple[int, int]]:
     starts = sorted(log)
     short = [(start + log[start], start + size) for start in starts[:-1] if log[start] < size]
     return sorted(short + [(a + size, b) for a, b in pairwise(starts) if b > a + size])
+
+
+def whole_end(path: str, start: int, size: int) -> int:
+    """Behind which byte of a cut file of the log its last whole record ends; 0: it has none; `size` of one that is whole. With
+    zeros behind it, a record of which a part is lost may look whole: no checksum covers its properties. Raises OSError."""
+    with open(path, "rb", buffering=0, opener=open_regular) as file:
+        if (length := os.fstat(file.fileno()).st_size) >= size:
+            return size
+        end = length
+        while end > 0:
+            begin = max(0, end - _WINDOW)
+            data = os.pread(file.fileno(), min(length - begin, 2 * _WINDOW), begin)
+            at = end - begin
+            while (at := max(data.rfind(magic, 0, at) for magic in MAGIC_BYTES)) >= RECORD_AT_MAGIC:
+                with suppress(CorruptionError):
+                    record = decode_record(memoryview(data)[at - RECORD_AT_MAGIC:])
+                    if isinstance(record, DecodedRecord) and record.physical_offset == start + begin + at - RECORD_AT_MAGIC:
+                        return begin + at - RECORD_AT_MAGIC + record.size
+            end = begin + RECORD_AT_MAGIC if begin else 0
+    return 0
+
+
+def padded_looks_whole(path: str, start: int, length: int, size: int) -> bool:
+    """Whether zeros up to `size` make the file's last record, of which a part is lost, look whole. Raises OSError."""
+    at = whole_end(path, start, size)
+    with open(path, "rb", buffering=0, opener=open_regular) as file:
+        head = os.pread(file.fileno(), BLANK_SIZE, at)
+        told = get32(head, RECORD_AT_SIZE) if len(head) == BLANK_SIZE else 0
+        if not 0 < told <= size - at:
+            return False
+        data = os.pread(file.fileno(), min(told, length - at), at).ljust(told, b"\0")
+    try:
+        return isinstance(decode_record(data), DecodedRecord)
+    except CorruptionError:
+        return False
 
 
 class _Queues:

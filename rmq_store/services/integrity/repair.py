@@ -25,6 +25,7 @@ from rmq_store.config.recorded import LIGHT, NAME, RECORDED, read_recorded, reco
 from rmq_store.errors import CorruptionError, PutError, StoreStateError
 from rmq_store.log.recovery import checkpoint, lockfile
 from rmq_store.log.recovery.directories import files_missing, known_end, look_for_directories, missing_end
+from rmq_store.log.recovery.holes import lost_rows, padded_looks_whole, rows_text
 from rmq_store.log.recovery.places import Places, completing
 from rmq_store.log.recovery.salvage import DIRECTORY as SALVAGE
 from rmq_store.log.recovery.salvage import keep, offset_of
@@ -34,7 +35,7 @@ from rmq_store.services.integrity.choosing import chosen_options
 from rmq_store.services.integrity.findings import Finding
 from rmq_store.services.integrity.salvaged import whole_records
 from rmq_store.services.integrity.sealing import pacer
-from rmq_store.services.integrity.standing_in import StandIn, StandIns, keep_file, lost_files, rows_of, rows_text, told_by
+from rmq_store.services.integrity.standing_in import StandIn, StandIns, keep_file, lost_files, rows_of, told_by
 from rmq_store.services.integrity.undoing import Journal
 from rmq_store.services.integrity.verification import Verification
 
@@ -105,7 +106,7 @@ def repair(path: Any, *, dry_run: bool, restore: bool = False, say: Callable[[St
         if places.several and not chosen.commitlog_loss_accepted and (missing := files_missing(places, chosen, [
                 int(os.path.basename(path)) for path, _ in log])) is not None:
             raise missing
-        stands.make(lost_files(log, size, work.extend(log, size)), size)
+        stands.make(lost_files(log, size, work.extend(places, chosen)), size)
         result.findings = work.look()
         work.refuse_half(chosen)
         work.refuse_version()
@@ -170,19 +171,25 @@ class _Repair:
             pieces = iter(lambda: file.read(_PIECE), b"")
             return os.fstat(file.fileno()).st_size == size and not any(piece.count(0) < len(piece) for piece in pieces)
 
-    def extend(self, log: list[tuple[str, int]], size: int) -> set[str]:
-        """log: path and length of its files, by name. Returns which of them are done with."""
-        done = set()
+    def extend(self, places: Places, options: Options) -> set[str]:
+        """Returns the paths of the files that are done with."""
+        done, log, size = set(), places.log_files(), options.segment_size_bytes
         for number, (path, length) in enumerate(log):
             later = [other for other, _ in log[number + 1:]]
             if length >= size or not all(self._made_ahead(other, size) for other in later):
+                continue
+            if length and padded_looks_whole(path, int(os.path.basename(path)), length, size):
                 continue
             done.add(path)
             if length == 0 and not later:
                 self.step("remove", path, "the file is empty: the next open removes it")
                 self.extended = True
                 continue
-            self.step("extend", path, f"zeros extend the file from {length} to {size} bytes", offset=length, size=size - length)
+            start = int(os.path.basename(path))
+            rows = lost_rows(places, options, [(start + length, start + size)])
+            self.step("extend", path, f"zeros extend the file from {length} to {size} bytes"
+                      + (f"; lost from the ends of queues: {rows_text(rows)}" if rows else ""),
+                      offset=length, size=size - length, lost=[row._asdict() for row in rows] or None)
             self.extended = True
             if not self.dry_run:
                 self.journal.note("extend", file=path, length=length)
@@ -278,10 +285,10 @@ class _Repair:
                       "recovery cuts the log here", offset=stretch.begin, size=size)
             return None
         whole = int(os.path.basename(path)) in self.stands.of       # then all of the file is kept
-        where = rows_of(lost)
+        where = [row._asdict() for row in rows_of(lost)]
         self.step("bridge", path, (f"{size} bytes are lost" if whole else f"{size} damaged bytes move to {SALVAGE}/"
                   f"{stretch.begin:020d}.damaged") + f", {len(lost)} tombstones replace them, and later records stay"
-                  + (f"; lost: {rows_text(where)}" if where else ""), offset=stretch.begin, size=size,
+                  + (f"; lost: {rows_text(rows_of(lost))}" if where else ""), offset=stretch.begin, size=size,
                   count=sum(message.messages or 1 for message in lost), lost=where or None)
         self.bridged = True
         kept = "" if self.dry_run or whole else self._keep(f"{stretch.begin:020d}.damaged", self._read(stretch.begin, size))

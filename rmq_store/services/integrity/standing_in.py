@@ -8,22 +8,23 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterable
-from typing import Any, Protocol
+from typing import Protocol
 
 from rmq_store.base.io._io import IoTable
 from rmq_store.base.io.files import ControlFiles, open_regular
-from rmq_store.events import printable
+from rmq_store.codec._layout import RECORD_AT_MAGIC, RECORD_AT_PHYSICAL_OFFSET
+from rmq_store.codec.layout import MAGIC_BYTES, get64
 from rmq_store.fields import NamedTuple
+from rmq_store.log.recovery.holes import LostRow, whole_end
 from rmq_store.log.recovery.salvage import DIRECTORY as SALVAGE
 from rmq_store.queues.consumequeue._owner import QueueTableOwner
 from rmq_store.services.consumer.light_offsets import LMQ_PREFIX
 from rmq_store.services.integrity.bridging import COUNT_MAX, Lost
 from rmq_store.services.integrity.replacing import copy_with
 
-__all__ = ["StandIn", "StandIns", "keep_file", "lost_files", "rows_of", "rows_text", "told_by"]
+__all__ = ["StandIn", "StandIns", "keep_file", "lost_files", "rows_of", "told_by"]
 
 MOST = 4096                 # files: a name that is further away is damage, and no gap
-SHOWN = 8                   # rows of lost messages in one line
 NAME_MOST = 255             # bytes of a topic in a note
 _PIECE = 4 << 20
 
@@ -56,7 +57,15 @@ def lost_files(log: list[tuple[str, int]], size: int, passed: set[str]) -> list[
         if (follows - start) // size <= MOST:
             found += [StandIn(os.path.join(os.path.dirname(path), f"{gone:020d}"), gone, None)
                       for gone in range(start + size, follows, size)]
-    return found
+    return found if not found or all(_fits(path, start) for (path, _), start in zip(log, starts, strict=True)) else []
+
+
+def _fits(path: str, start: int) -> bool:
+    """False where the file begins with a record of another place: it has another file's name."""
+    with open(path, "rb", buffering=0, opener=open_regular) as file:
+        head = file.read(RECORD_AT_PHYSICAL_OFFSET + 8)
+    known = head[RECORD_AT_MAGIC:RECORD_AT_MAGIC + 4] in MAGIC_BYTES and len(head) == RECORD_AT_PHYSICAL_OFFSET + 8
+    return not known or get64(head, RECORD_AT_PHYSICAL_OFFSET) == start
 
 
 def keep_file(io: IoTable, root: str, lost: StandIn) -> str | None:
@@ -94,25 +103,20 @@ def told_by(v: Walked) -> list[tuple[int, Lost]]:
     return told
 
 
-def rows_of(lost: Iterable[Lost]) -> list[dict[str, Any]]:
-    """Which queue offsets these messages had: topic, queue id, begin and end (not included) of each row of them."""
-    rows: list[dict[str, Any]] = []
-    of_queue: dict[tuple[str, int], dict[str, Any]] = {}
+def rows_of(lost: Iterable[Lost]) -> list[LostRow]:
+    """Which queue offsets these messages had."""
+    rows: list[LostRow] = []
+    newest: dict[tuple[str, int], int] = {}         # queue -> its last row
     for message in lost:
         for topic, queue_id, at in ((message.topic, message.queue_id, message.queue_offset),
                                     *((name, 0, n) for name, n in message.lights)):
-            row = of_queue.get((topic, queue_id))
-            if row is None or row["end"] != at:
-                row = of_queue[topic, queue_id] = {"topic": topic, "queue_id": queue_id, "begin": at, "end": at}
-                rows.append(row)
-            row["end"] = at + (message.messages or 1)
+            n, end = newest.get((topic, queue_id), -1), at + (message.messages or 1)
+            if n >= 0 and rows[n].end == at:
+                rows[n] = rows[n]._replace(end=end)
+            else:
+                newest[topic, queue_id] = len(rows)
+                rows.append(LostRow(topic, queue_id, at, end))
     return rows
-
-
-def rows_text(rows: list[dict[str, Any]]) -> str:
-    """The same for people, not all of many."""
-    shown = ", ".join(f"{row['topic']}/{row['queue_id']} {row['begin']} to {row['end'] - 1}" for row in rows[:SHOWN])
-    return printable(shown) + (f" and {len(rows) - SHOWN} more rows" if len(rows) > SHOWN else "")
 
 
 class StandIns:
@@ -141,7 +145,7 @@ class StandIns:
             fd = self.files.open(made, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
             try:
                 if length:
-                    self._copy(path, fd, min(length, size))
+                    self._copy(path, fd, whole_end(path, start, size))
                 self.files.truncate(fd, size)
             finally:
                 self.files.close(fd)
