@@ -1,6 +1,8 @@
 """Removing queues of an open store: what may go, what stays and why, what begins anew, and that a crash loses nothing."""
 import errno
+import json
 import os
+import shutil
 
 import pytest
 
@@ -106,6 +108,27 @@ def test_a_disk_that_refuses_fences_the_store(aged):
     with MessageStore.open(a.root, **SMALL) as s:
         assert s.clean_expired_queues().removed == [("Old", 0)]
         assert s.put("Old", b"y").queue_offset == 0
+
+
+def test_the_bound_of_a_queue_that_stayed_goes_at_the_next_open(tmp_path):
+    """A message came while its topic was to be deleted, and the process died before that was written."""
+    root, old = tmp_path / "s", [b"0", b"1", b"2"]
+    with MessageStore.open(root, **SMALL) as s:
+        bound = [s.put("T", body) for body in old][-1]
+        s.put("T", b"3")
+        s.put("Gone", b"0")
+        assert s.delete_topics("Gone").removed == [("Gone", 0)]
+    file = root / "config" / "removedQueues.json"
+    said = json.loads(file.read_text())
+    said["removed"]["T@0"] = bound.offset + bound.size
+    file.write_text(json.dumps(said))
+    for _ in range(2):
+        (root / "abort").touch()
+        with MessageStore.open(root, **SMALL) as s:
+            assert s.wait_dispatched(30) and [bytes(m.body) for m in s.scan("T", 0)] == [*old, b"3"]
+            assert s.queues("Gone") == []
+        assert "T@0" not in file.read_text() and "Gone@0" in file.read_text()
+        shutil.rmtree(root / "consumequeue")        # the queues are made of the log again
 
 
 def test_verify_knows_what_was_removed(tmp_path):

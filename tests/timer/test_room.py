@@ -5,7 +5,21 @@ import pytest
 
 from rmq_store import MessageStore, errors
 from rmq_store.status import PutStatus
-from tests.timer.clock import NOW, SMALL, TIMER, Clock, bodies, counted, killed, pending, read_to, roll, taken, until
+from tests.timer.clock import (
+    NOW,
+    SMALL,
+    TIMER,
+    Clock,
+    bodies,
+    counted,
+    killed,
+    pending,
+    read_to,
+    roll,
+    taken,
+    until,
+    written,
+)
 
 MOST = 32767
 MODES = {"plain": {}, "crc": {"record_crc": True}, "4.9": {"compat": "4.9"}, "pool": {"write_path": "pool"}}
@@ -162,3 +176,35 @@ def test_a_delayed_message_comes_though_its_copy_has_a_longer_end(tmp_path, befo
     with clock.open(tmp_path / "s", **after) as s:
         assert came(s, len(sizes)) == {b"%d" % size: 1 for size in sizes}
         assert {len(m.properties["k"]) for m in s.scan("T", 0)} == set(sizes)
+
+
+def test_what_has_no_room_to_roll_and_gets_another_unit_comes_once_after_a_kill(tmp_path):
+    """timercheck is as it was before the slot: what the slot did is done again."""
+    clock, options, day = Clock(), {"timer_roll_window_slot": 100_000}, 86_400_000
+    out = NOW + 12 * day                # farther than the wheel takes such a message
+    with clock.open(tmp_path / "s", **options) as s:
+        s.put("U", b"begins the service", deliver_at=NOW + 1000)
+        foreign(s, b"far", out)
+        s.wait_dispatched(60)
+        taken(s, 2)
+        clock.set(NOW + 2000)
+        read_to(s, NOW + 2000)
+        s.flush()
+        counted(s, 2)
+        written(s)
+        before = (tmp_path / "s" / "config" / "timercheck").read_bytes()
+        clock.set(NOW + 100_001_000)
+        read_to(s, NOW + 100_001_000)
+        s.flush()
+        assert pending(s) == 1 and s.max_offset("T", 0) == 0
+        image = killed(tmp_path / "s", tmp_path / "image")
+    (image / "config" / "timercheck").write_bytes(before)
+    clock = Clock(NOW + 100_001_000)
+    with clock.open(image, **options) as s:
+        read_to(s, clock.ms)
+        assert pending(s) == 1
+        while clock.ms < out + 2000:
+            clock.set(clock.ms + 100_001_000)
+            read_to(s, clock.ms // 1000 * 1000)
+            s.wait_dispatched(60)
+        assert came(s, 1) == {b"far": 1} and pending(s) == 0

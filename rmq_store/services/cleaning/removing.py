@@ -16,6 +16,7 @@ from typing import Any
 
 from rmq_store.access.waiting._wait import StoreWait
 from rmq_store.base.io.files import ControlFiles
+from rmq_store.codec._layout import UNIT_FILLER
 from rmq_store.errors import ArgumentIllegal, DiskFull
 from rmq_store.events import Event, emit
 from rmq_store.fields import Fields
@@ -120,12 +121,30 @@ def remove_mirrored(store: StoreWait, consuming: Consuming, files: ControlFiles,
             _clean.remove_queue(store, number, at)
 
 
-def finish_removals(files: ControlFiles, root: str, table: Any) -> None:
-    """While a store opens: a queue that was to be removed, and has nothing that came later, goes. A crash was in between."""
-    for (topic, queue_id), offset in removed_queues(files, root).items():
+def finish_removals(files: ControlFiles, root: str, table: Any) -> list[tuple[str, int]]:
+    """While a store opens: a queue that was to be removed, and has nothing that came later, goes. A crash was in between. Returns
+    the queues that stay as they were, as a message came before they were removed: their bounds are taken back, durably."""
+    known, stay = removed_queues(files, root), []
+    for (topic, queue_id), offset in known.items():
         name = topic.encode("utf-8", "surrogatepass")
         if 0 <= table.max_physical_offset(name, queue_id) <= offset:
             table.destroy(name, queue_id)
+        elif not table.is_batched(name) and 0 <= _first_entry(table, name, queue_id) < offset:
+            stay.append((topic, queue_id))
+    if stay:
+        _save(ConfigFile(files, root, FILE), {key: offset for key, offset in known.items() if key not in stay})
+    return stay
+
+
+def _first_entry(table: Any, name: bytes, queue_id: int) -> int:
+    """Log offset of the first message of a queue; -1: none."""
+    at, end, _ = table.offsets(name, queue_id)
+    while at < end and (entries := table.read(name, queue_id, at, end - at)):
+        for physical, size, _ in entries:
+            if size != UNIT_FILLER:
+                return int(physical)
+        at += len(entries)
+    return -1
 
 
 def removed_queues(files: ControlFiles, root: str) -> dict[tuple[str, int], int]:

@@ -111,6 +111,19 @@ cdef bint again_has(Wheel *t, int64_t physical) noexcept nogil:
     return False
 
 
+cdef int again_later(Wheel *t, int64_t physical, int64_t entered) noexcept nogil:
+    cdef const unsigned char *u
+    cdef Walk w
+    cdef int rc = 0
+    w.position, w.at, w.got = t.first, 0, 0
+    u = _next(t, &w, &rc)
+    while u != NULL and w.position <= t.loaded_end:
+        if be64(u + AT_PHYSICAL) == physical and be64(u + AT_ENTERED) > entered:
+            return 1
+        u = _next(t, &w, &rc)
+    return rc
+
+
 cdef int again_last_tick(Wheel *t, int64_t *physical, int64_t *entered) noexcept nogil:
     cdef const unsigned char *u
     cdef Walk w

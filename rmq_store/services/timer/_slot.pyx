@@ -13,6 +13,7 @@ from rmq_store.base.io._sync cimport EIO, ENOMEM, ETIMEDOUT, rmq_add, rmq_load, 
 from rmq_store.base.segment._file cimport LogFile, log_file_release
 from rmq_store.codec._record cimport RecordView
 from rmq_store.services.delivery._deliverer cimport deliver_number, deliver_skip
+from rmq_store.services.timer._again cimport again_later
 from rmq_store.services.timer._delivery cimport NO_ROOM, timer_deliver
 from rmq_store.services.timer._entry cimport entry_place
 from rmq_store.services.timer._recalls cimport Recalls, recalls_add, recalls_forget, recalls_name
@@ -129,7 +130,7 @@ cdef int _gather_walk(Wheel *t, int64_t time_ms, int64_t position, int64_t last,
 
 cdef int _roll(Wheel *t, const RecordView *v, const Due *due) noexcept nogil:
     # It comes into the queue once more: the wheel must not pass the slot of its time before it is taken from there. A message
-    # without room for that gets another unit.
+    # without room for that gets another unit, if it did not get that before a kill.
     cdef const char *text = NULL
     cdef Py_ssize_t size = 0
     cdef int64_t out = 0
@@ -138,6 +139,9 @@ cdef int _roll(Wheel *t, const RecordView *v, const Due *due) noexcept nogil:
             or deliver_number(text, size, &out) < 0):
         return rc
     if rc == NO_ROOM:
+        rc = again_later(t, due.physical, due.entered)
+        if rc != 0:
+            return rc if rc < 0 else 0
         return entry_place(t, v, due.physical, due.size, max(out, t.read_ms + t.precision), due.magic & ~MAGIC_ROLL)
     if out < t.rolled_ms:
         t.rolled_ms = out // t.precision * t.precision
