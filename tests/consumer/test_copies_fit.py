@@ -24,6 +24,7 @@ CASES = {
     "longer when decoded": ({"properties": b"k\x01" + b"\xff" * 20_000}, b"bad", {}, True),
     "larger than the limit now": ({}, b"bad" * 30_000, {"message_size_max_bytes": 10}, True),
     "a topic longer than the limit now": ({}, b"bad", {"topic_size_max_bytes": 1}, True),
+    "fills a file of the log": ({}, b"x" * ((1 << 20) - 8 - 91 - len("%DLQ%G") - 10), {}, False),
     "counted to the end": ({"reconsume_times": (1 << 31) - 1}, b"bad", {}, False),
 }
 

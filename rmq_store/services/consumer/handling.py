@@ -4,7 +4,7 @@ failed: a retry in %RETRY%group, or a dead letter in %DLQ%group (RocketMQ: SendM
 A handler is through with a message when it returns, or when its result is awaited. Retries and dead letters are copies of a
 message that a put has taken, so the limits of the options do not count for them (StorePutMany._put_copy). What does not fit all
 the same, because the message fills the 32767 bytes of its properties, is a dead letter that keeps the message's own properties,
-and has of those that tell its origin as many as fit.
+and has of those that tell its origin as many as fit: none, if it fills a file of the log.
 """
 import time
 from collections.abc import Iterator, Mapping
@@ -90,6 +90,8 @@ def forms_of(message: "Message", group: str, options: Any, *, dead: bool, level:
             yield made(False, encoded)
     encoded, lacks = copied_properties(raw, (*_OF_ONE_DELIVERY, *LIGHT_PROPERTIES), added | for_dead, *form)
     yield made(True, encoded, None if dead and not lacks else lacks)
+    # Together with its body it may fill a file of the log.
+    yield made(True, copied_properties(raw, (*_OF_ONE_DELIVERY, *LIGHT_PROPERTIES), {}, *form)[0], [*added, *for_dead])
 
 
 def tell_too_large(back: SentBack, group: str) -> None:
