@@ -448,8 +448,7 @@ def _mend(store: StoreServes, files: ControlFiles, places: Places, found: Found,
     damaged = found.lacking_from < OFFSET_MAX
     if damaged or not clean:
         found.queues.cut()
-    for topic, queue_id in finish_removals(files, places.root, found.table):
-        note_removed(store, topic, queue_id, 0)
+    finish_removals(store, files, places.root, found.table)
     dispatch_from = max(found.queued_end, first, 0) if clean else min(outcome.begin, max(found.queued_end, first))
     # Entries that no sync is known to cover may be torn, and what is left of one may look whole: they are written again.
     whole_to = outcome.end if clean else min(outcome.queued_to, outcome.end)

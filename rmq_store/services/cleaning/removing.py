@@ -121,9 +121,9 @@ def remove_mirrored(store: StoreWait, consuming: Consuming, files: ControlFiles,
             _clean.remove_queue(store, number, at)
 
 
-def finish_removals(files: ControlFiles, root: str, table: Any) -> list[tuple[str, int]]:
-    """While a store opens: a queue that was to be removed, and has nothing that came later, goes. A crash was in between. Returns
-    the queues that stay as they were, as a message came before they were removed: their bounds are taken back, durably."""
+def finish_removals(store: Any, files: ControlFiles, root: str, table: Any) -> None:
+    """While a store opens: a queue that was to be removed, and has nothing that came later, goes. A crash was in between. The
+    bound of a queue that stays as it was, as a message came before it was removed, is taken back, durably."""
     known, stay = removed_queues(files, root), []
     for (topic, queue_id), offset in known.items():
         name = topic.encode("utf-8", "surrogatepass")
@@ -131,9 +131,9 @@ def finish_removals(files: ControlFiles, root: str, table: Any) -> list[tuple[st
             table.destroy(name, queue_id)
         elif not table.is_batched(name) and 0 <= _first_entry(table, name, queue_id) < offset:
             stay.append((topic, queue_id))
+            _clean.note_removed(store, topic, queue_id, 0)
     if stay:
         _save(ConfigFile(files, root, FILE), {key: offset for key, offset in known.items() if key not in stay})
-    return stay
 
 
 def _first_entry(table: Any, name: bytes, queue_id: int) -> int:

@@ -13,7 +13,7 @@ cdef bint again_has(Wheel *t, int64_t physical) noexcept nogil
 cdef int again_rolled(Wheel *t, int64_t begin, int64_t entered) noexcept nogil
 # Queue offset of the first entry whose record lies at `physical` or behind. -errno.
 cdef int64_t again_entry(Wheel *t, int64_t physical) noexcept nogil
-# 1: an earlier process gave the record at this log offset another unit, after `entered` ms. 0 or -errno. It reads the timer log.
+# 1: an earlier process gave the record at this log offset another unit, after `entered` ms. 0 or -errno. Reads the timer log.
 cdef int again_later(Wheel *t, int64_t physical, int64_t entered) noexcept nogil
 # The log offset of the record of the first unit that came in the same tick as the last one, and that tick in ms. 0 or -errno.
 cdef int again_last_tick(Wheel *t, int64_t *physical, int64_t *entered) noexcept nogil
