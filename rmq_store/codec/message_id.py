@@ -14,7 +14,7 @@ import time
 from functools import lru_cache
 
 from rmq_store.config.values import ip_bytes, ip_text
-from rmq_store.errors import MessageIllegal
+from rmq_store.errors import ArgumentIllegal, MessageIllegal
 from rmq_store.fields import NamedTuple
 
 __all__ = ["MessageId", "UniqueId", "UniqueIdFactory", "create_message_id", "decode_message_id",
@@ -160,7 +160,8 @@ def _unhex(text: str, sizes: tuple[int, ...]) -> bytes:
     except ValueError:
         data = b""
     if len(data) not in sizes or len(text) != 2 * len(data):
-        raise ValueError(f"message id {text!r} is not {' or '.join(str(2 * n) for n in sizes)} hexadecimal digits")
+        raise ArgumentIllegal(f"message id {text!r:.80} is not {' or '.join(str(2 * n) for n in sizes)} hexadecimal digits: "
+                              "give the message_id of a put, or the msg_id of a message")
     return data
 
 

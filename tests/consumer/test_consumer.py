@@ -371,8 +371,16 @@ def test_one_open_consumer_a_group(store):
     (("a@b", "T"), "group is 'a@b'"), (("", "T"), "group is ''"), (("G" * 121, "T"), "up to 120 characters"),
     (("G", []), "topics is empty"), (("G", "a/b"), "topic is 'a/b'"), (("G", [7]), "topic is 7")])
 def test_names_that_cannot_be(store, arguments, words):
-    with pytest.raises(ValueError, match=words):
+    with pytest.raises(errors.ArgumentIllegal, match=words):
         store.consumer(*arguments)
+
+
+def test_wrong_ids_and_offsets_have_a_type_and_a_cure(store):
+    with pytest.raises(errors.ArgumentIllegal, match=r"message id 'zz' is not 32 or 56 .*: give the message_id of a put"):
+        store.message_by_id("zz")
+    for wrong in (("g@", "T", 0, 0), ("G", "", 0, 0), ("G", "T", -1, 0), ("G", "T", 0, "1")):
+        with pytest.raises(errors.ArgumentIllegal, match="give a n"):
+            store.offsets.commit(*wrong)
 
 
 def test_other_bad_arguments(store):

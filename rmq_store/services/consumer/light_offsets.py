@@ -8,6 +8,7 @@ else is as in consumerOffset.json, which is read where there is no lmqConsumerOf
 """
 from typing import TYPE_CHECKING, Any
 
+from rmq_store.errors import ArgumentIllegal
 from rmq_store.services.consumer.config_file import ConfigFile
 from rmq_store.services.consumer.offsets import ConsumerOffsets, Table
 
@@ -34,8 +35,8 @@ class LmqConsumerOffsets(ConsumerOffsets):
         """As ConsumerOffsets.commit. Raises ValueError as well for a queue other than 0 of a group %LMQ%..., which the file
         cannot hold."""
         if isinstance(group, str) and group.startswith(LMQ_PREFIX) and queue_id != 0:
-            raise ValueError(f"queue_id is {queue_id!r}, and the group {group!r} reads light queues, which have queue 0 alone: "
-                             "give 0, or a group of another name")
+            raise ArgumentIllegal(f"queue_id is {queue_id!r}, and the group {group!r} reads light queues, which have queue 0 "
+                                  "alone: give 0, or a group of another name")
         super().commit(group, topic, queue_id, offset)
 
     def _tables(self, table: dict[str, dict[int, int]]) -> dict[str, Any]:

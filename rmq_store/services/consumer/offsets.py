@@ -16,7 +16,7 @@ from typing import Any
 
 from rmq_store.base.io._lock import StoreLock
 from rmq_store.base.io.threads import start_thread
-from rmq_store.errors import StoreClosed, StoreNotWriteable
+from rmq_store.errors import ArgumentIllegal, StoreClosed, StoreNotWriteable
 from rmq_store.events import Event, emit
 from rmq_store.services.consumer._offsets import OffsetCell, OffsetRows
 from rmq_store.services.consumer.config_file import ConfigFile
@@ -95,12 +95,12 @@ class ConsumerOffsets:
         _check_name("topic", topic)
         for what, number, high in (("queue_id", queue_id, (1 << 31) - 1), ("offset", offset, _MAX)):
             if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number <= high:
-                raise ValueError(f"{what} is {number!r}: give a number from 0 to {high}")
+                raise ArgumentIllegal(f"{what} is {number!r}: give a number from 0 to {high}")
         with self._lock:
             if (self.most is not None and self._count >= self.most
                     and queue_id not in self._cells.get((topic, group), {})):
-                raise ValueError(f"the offset of group {group:.255} in queue {queue_id} of {topic:.255} is not kept: the limit "
-                                 f"is {self.most} offsets; delete groups that nobody uses")
+                raise ArgumentIllegal(f"the offset of group {group:.255} in queue {queue_id} of {topic:.255} is not kept: the "
+                                      f"limit is {self.most} offsets; delete groups that nobody uses")
             if self._cell((topic, group), queue_id).set(offset):
                 self._dirty = True
 
@@ -254,7 +254,7 @@ class ConsumerOffsets:
 
 def _check_name(what: str, name: object) -> None:
     if not isinstance(name, str) or not name or "@" in name:
-        raise ValueError(f"{what} is {name!r}: give a name without @")
+        raise ArgumentIllegal(f"{what} is {name!r}: give a name without @")
 
 
 def _take(content: Any) -> tuple[Table, dict[str, Any]]:

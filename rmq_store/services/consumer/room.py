@@ -11,7 +11,7 @@ from rmq_store.access.reader._checked import whole
 from rmq_store.base.io._lock import StoreLock
 from rmq_store.base.io.files import ControlFiles
 from rmq_store.base.io.reserve import Reserve
-from rmq_store.errors import CorruptionError, StoreNotWriteable, StoreStateError, illegal
+from rmq_store.errors import ArgumentIllegal, CorruptionError, StoreNotWriteable, StoreStateError, illegal
 from rmq_store.events import Event, emit
 from rmq_store.filter._program import chosen_filter
 from rmq_store.services.consumer.config_file import ConfigFile
@@ -107,7 +107,7 @@ class Consuming:
             if not isinstance(name, str) or not _NAME(name):
                 raise illegal(what, name, "give a name of up to 120 characters % | A-Z a-z 0-9 _ -")
         if not names:
-            raise ValueError("topics is empty: name at least one")
+            raise ArgumentIllegal("topics is empty: name at least one")
         if start not in ("first", "last"):
             raise illegal("start", start, "give 'first' or 'last'")
         chosen = chosen_filter(sql, tags)
