@@ -28,6 +28,7 @@ SLOW = {"rmqstore advise": "it measures for ten seconds", "rmqstore restore back
 # Blocks that are neither Python nor commands, or run elsewhere: (page, first words) -> why.
 NOT_TYPED = {
     ("spark.md", "python"): "they run where Spark does (tests/spark/test_tour.py)",
+    ("spark.md", "CREATE TABLE"): "it is SQL, which runs where Spark does",
     ("spark.md", "rs.write_store"): "as those", ("spark.md", "hours ="): "a formula",
     ("choosing-a-backend.md", "console"): "it measures for minutes",
     ("choosing-a-backend.md", "toml"): "of another package (tests/flush/test_foreign_backend.py)",
