@@ -133,7 +133,7 @@ class Event(Enum):
         "no space for the next commit-log file of %(file)s (%(size)d bytes): puts are refused until "
         "there is space")
     FILE_REFUSED = "segment", _ERROR, (
-        "the next commit-log file of %(file)s cannot be made (errno %(errno)d): puts are refused until it can be made")
+        "the next commit-log file of %(file)s cannot be made (%(reason)s): puts are refused until it can be made")
     FILES_ODD = "segment", _ERROR, (
         "files of the open store changed in a way that the store did not cause, %(kind)s: %(path)s, %(detail)s; another "
         "process changes them, or the file system is damaged; rmqstore verify shows details")

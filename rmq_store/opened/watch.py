@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rmq_store.base.io.threads import start_thread
-from rmq_store.base.io.wants import want
+from rmq_store.base.io.wants import lacking, want
 from rmq_store.base.machine.stacks import dump_threads
 from rmq_store.errors import DiskFull, StoreStateError
 from rmq_store.events import Event, emit
@@ -106,9 +106,11 @@ class Watch:
         if now["slow_locks"] > before.get("slow_locks", 0):
             emit(Event.PUT_LOCK_HELD_LONG, ms=now["slow_lock_ms"], phase=now["slow_lock_phase"], count=now["slow_locks"])
         if now["allocate_error"] and not before.get("allocate_error"):
-            full = now["allocate_error"] in DiskFull.codes
-            emit(Event.DISK_FULL if full else Event.FILE_REFUSED, file=store.path, size=store.options.segment_size_bytes,
-                 errno=now["allocate_error"])
+            code, size = now["allocate_error"], store.options.segment_size_bytes
+            if code in DiskFull.codes:
+                emit(Event.DISK_FULL, file=store.path, size=size, errno=code)
+            else:
+                emit(Event.FILE_REFUSED, file=store.path, size=size, errno=code, reason=lacking(code))
         elif before.get("allocate_error") and not now["allocate_error"]:
             emit(Event.DISK_SPACE_BACK, file=store.path)
         if now["lock_error"] and not before.get("lock_error"):

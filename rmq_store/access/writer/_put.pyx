@@ -33,6 +33,7 @@ from rmq_store.log.flush._flush cimport flush_wait
 from rmq_store.queues.consumequeue._queue cimport Queue
 
 from rmq_store import errors
+from rmq_store.base.io.wants import lacking
 from rmq_store.codec._properties import encode_properties
 from rmq_store.codec.message_id import host_bytes
 from rmq_store.codec.timer import with_delay
@@ -297,7 +298,7 @@ cdef class StorePut(StoreCore):
                 "message again later"))
         if -rc in errors.DiskFull.codes:
             return self._failed(errors.DiskFull(-rc, "making the next commit-log file of", self.path))
-        reason = "it was not made in time" if rc == -ETIMEDOUT else errors.reason(-rc)
+        reason = "it was not made in time" if rc == -ETIMEDOUT else lacking(-rc)
         return self._failed(errors.CreateMappedFileFailed(f"the next commit-log file could not be made: {reason}"))
 
     cdef int _refuse_busy(self) except -1:

@@ -6,9 +6,9 @@ import os
 import resource
 from errno import EAGAIN, EMFILE, ENFILE, ENOMEM
 
-from rmq_store.errors import DiskFull, DurabilityError, OutOfResources
+from rmq_store.errors import DiskFull, DurabilityError, OutOfResources, reason
 
-__all__ = ["is_want", "no_thread", "unwritten", "want"]
+__all__ = ["is_want", "lacking", "late", "no_thread", "unwritten", "want"]
 
 
 def want(code: int, what: str, path: str) -> DurabilityError:
@@ -21,6 +21,16 @@ def want(code: int, what: str, path: str) -> DurabilityError:
     lacking = OutOfResources(code, what, path)
     lacking.cure = f"{_limit(code)}: the store continues by itself, and nothing that was stored is lost"
     return lacking
+
+
+def late(code: int, what: str, path: str) -> OSError:
+    """Returns the error for a call of the program that failed with errno `code`: it may have opened a file for a moment."""
+    return want(code, what, path) if code in (EMFILE, ENFILE) else OSError(code, reason(code), path)
+
+
+def lacking(code: int) -> str:
+    """Returns what errno `code` says, and where a limit is the reason also which one, and the cure."""
+    return f"{reason(code)}: {_limit(code)}" if code in (EMFILE, ENFILE, ENOMEM) else reason(code)
 
 
 def is_want(error: OSError) -> bool:
