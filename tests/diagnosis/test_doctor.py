@@ -181,6 +181,17 @@ def test_what_a_failing_file_system_forgets_is_told_whatever_the_back_end(facts,
     assert [i.level for i in items] == ["note"] * told and all("segment_prezero" in i.cure for i in items)
 
 
+@pytest.mark.parametrize(("facts", "most", "levels"), [
+    ({"files": 1024}, 65530, ["ok", "ok"]), ({"files": -1}, 65530, ["ok", "ok"]), ({"files": 200}, 65530, ["finding", "ok"]),
+    ({"files": 1024}, 1100, ["ok", "finding"])])
+def test_descriptors_and_maps_are_told_beside_the_limits(monkeypatch, facts, most, levels):
+    monkeypatch.setattr(diagnosis, "maps", lambda: most)
+    items = {i.subject: i for i in judged(healthy(**facts, total=200 * GIB)) if i.subject in ("open files", "mappings")}
+    assert [items["open files"].level, items["mappings"].level] == levels
+    assert "128 for files of the log" in items["open files"].fact and "a store uses up to" in items["open files"].fact
+    assert f"vm.max_map_count is {most:,}, a store uses up to 1,200: one for each of the 200" in items["mappings"].fact
+
+
 def test_a_store_that_was_not_closed(tmp_path):
     with MessageStore.open(tmp_path / "s", segment_size_bytes=1 << 20, index_enabled=False) as store:
         store.put("T", b"x")

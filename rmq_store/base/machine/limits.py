@@ -10,9 +10,10 @@ from collections.abc import Iterator, Mapping
 
 from rmq_store.base.machine.device import mount_of
 
-__all__ = ["descriptors", "descriptors_kept", "existing", "free_bytes", "huge_pages", "in_container", "in_memory",
-           "io_limits", "maps", "memory_limit", "memory_of_machine", "raise_descriptors", "refused_text"]
+__all__ = ["LOG_DESCRIPTORS", "descriptors", "descriptors_kept", "existing", "free_bytes", "huge_pages", "in_container",
+           "in_memory", "io_limits", "maps", "memory_limit", "memory_of_machine", "raise_descriptors", "refused_text"]
 
+LOG_DESCRIPTORS = 128       # of the log at most: two for each file that no flush has reached (base/segment/_descriptors.pxd)
 _UNLIMITED = 1 << 60        # cgroup v1 says "no limit" with a number around 2**63
 
 

@@ -13,7 +13,7 @@ import psutil
 
 from rmq_store.base.io._io import IoTable
 from rmq_store.base.io.files import ControlFiles
-from rmq_store.base.machine.limits import huge_pages
+from rmq_store.base.machine.limits import LOG_DESCRIPTORS, huge_pages, maps
 from rmq_store.config.load import Options, resolve
 from rmq_store.config.values import index_file_size, path_list
 from rmq_store.errors import DiskFull
@@ -28,6 +28,7 @@ __all__ = ["Diagnosis", "Verdict", "doctor"]
 _GOOD = ("ext4", "xfs", "ext3", "f2fs", "zfs")
 _REMOTE = ("nfs", "nfs4", "cifs", "smb3", "9p", "virtiofs", "ceph", "glusterfs", "fuse.sshfs", "vboxsf")
 _NO_BARRIER = ("nobarrier", "barrier=0")
+_OTHER_FILES, _OTHER_MAPS = 64, 1000        # of a store and its program, whatever the size of the log
 
 
 @dataclass(frozen=True)
@@ -290,23 +291,34 @@ def _memory(c: Capability, o: Options, root: str) -> Iterator[Verdict]:
         yield Verdict("finding", "huge pages", refusal, "pool_hugepages has no effect", "echo advise into that file")
 
 
+def _open_files(c: Capability, o: Options) -> Iterator[Verdict]:
+    if c.files is None:
+        return
+    unlimited = c.files < 0
+    queues = o.consumequeue_fd_max if unlimited else min(o.consumequeue_fd_max, c.files // 4)
+    need = queues + LOG_DESCRIPTORS + _OTHER_FILES
+    fact = (f"the limit is {'unlimited' if unlimited else format(c.files, ',')}, a store uses up to {need:,}: {queues:,} for "
+            f"queues (consumequeue_fd_max, at most a quarter of the limit), {LOG_DESCRIPTORS} for files of the log that no "
+            f"flush has reached, and {_OTHER_FILES} for its other files and the program")
+    if unlimited or need <= c.files:
+        yield Verdict("ok", "open files", fact, "enough; a broker also needs one for each connection")
+    else:
+        yield Verdict("finding", "open files", fact, "puts, reading and dispatch can fail with EMFILE",
+                      "ulimit -n 65536 (LimitNOFILE=), or a smaller consumequeue_fd_max")
+
+
 def _limits(c: Capability, o: Options, root: str) -> Iterator[Verdict]:
-    logs = c.total // max(o.segment_size_bytes, 1)
-    need = o.consumequeue_fd_max + logs + 64
-    if c.files is not None and 0 <= c.files < need:
-        yield Verdict("finding", "open files", f"the limit is {c.files}, a store uses up to {need}: one for each of the "
-                      f"{logs} commit-log files of {_size(o.segment_size_bytes)} that fit on this disk, and "
-                      "consumequeue_fd_max", "puts, reading and dispatch can fail with EMFILE",
-                      f"ulimit -n {max(65536, 2 * need)} (LimitNOFILE=), or a larger segment_size_bytes, or a smaller "
-                      "consumequeue_fd_max")
-    maps = 0
-    with suppress(OSError, ValueError), open("/proc/sys/vm/max_map_count") as file:
-        maps = int(file.read())
-    files = logs + 1000
-    if maps and files > maps:
-        yield Verdict("finding", "mappings", f"vm.max_map_count is {maps}, and {files} commit-log files of "
-                      f"{_size(o.segment_size_bytes)} fit on this disk", "opening a full store fails with ENOMEM",
-                      f"sysctl vm.max_map_count={2 * files}, or a larger segment_size_bytes")
+    yield from _open_files(c, o)
+    logs, most = c.total // max(o.segment_size_bytes, 1), maps()
+    need = logs + _OTHER_MAPS
+    if most is not None:
+        fact = (f"vm.max_map_count is {most:,}, a store uses up to {need:,}: one for each of the {logs:,} commit-log files of "
+                f"{_size(o.segment_size_bytes)} that fit on this disk, and {_OTHER_MAPS:,} for the index and the program")
+        if need > most:
+            yield Verdict("finding", "mappings", fact, "a file without a map keeps a descriptor, and reading it fails with "
+                          "ENOMEM", f"sysctl vm.max_map_count={2 * need}, or a larger segment_size_bytes")
+        else:
+            yield Verdict("ok", "mappings", fact, "enough")
     if c.device_limits:
         told = ", ".join(f"{name} {value:,}" for name, value in sorted(c.device_limits.items()))
         yield Verdict("note", "device limits", f"a cgroup limits this device: {told} a second", "bursts beyond it wait: the "
