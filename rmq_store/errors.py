@@ -45,7 +45,7 @@ def exceeds(thing: str, value: object, limit: object, cure: str) -> str:
 def reason(code: int) -> str:
     """What an errno of the I/O table says; ESTALE is that of native/src/home.c."""
     return os.strerror(code) if code != ESTALE else (
-        "a directory of the open store was renamed, replaced or mounted over, and its name may be another store's: nothing is "
+        "a directory or file of the open store was renamed, replaced or mounted over, its name may be another's: nothing is "
         "made or removed by that name any more; close the store, and open it where its directory is now")
 
 

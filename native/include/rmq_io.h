@@ -33,7 +33,7 @@ typedef struct rmq_io {
     /* Gives back the memory of a whole map, and what the page cache keeps of its file (clean and mapped by nobody). The map
      * stays, and so do its bytes: who looks at them next reads them again. */
     int (*release)(void *ctx, int fd, void *at, size_t n);
-    int (*msync)(void *ctx, int fd, void *at, size_t n); /* MS_SYNC; `at` page-aligned; fd names the file for the record */
+    int (*msync)(void *ctx, int fd, void *at, size_t n); /* MS_SYNC; `at` page-aligned; fd is for the record, -1: none */
     int (*fdatasync)(void *ctx, int fd);
     int (*fsync)(void *ctx, int fd);
     int (*fallocate)(void *ctx, int fd, int64_t offset, int64_t n); /* really reserves (posix_fallocate) */
@@ -59,7 +59,8 @@ typedef struct rmq_io {
     int (*ring_reap)(void *ctx, void *ring, uint64_t *tag, int *result); /* 1 one completion, 0 none */
     int64_t (*wall_ms)(void *ctx); /* store timestamps: ms since 1970 */
     int64_t (*mono_ns)(void *ctx); /* durations and deadlines */
-    /* NULL in production. Told after bytes [offset, offset+n) of the file behind fd were stored through a map. */
+    /* NULL in production. Told after bytes [offset, offset+n) of the file behind fd were stored through a map. fd -1: `bytes`
+     * lie in the map, which says which file it is. */
     void (*map_store)(void *ctx, int fd, int64_t offset, const void *bytes, size_t n);
 } rmq_io;
 

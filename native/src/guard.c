@@ -16,7 +16,7 @@ typedef struct guarded {
     uintptr_t begin; /* 0: a free row. Stored last, cleared first */
     uintptr_t end;   /* the whole of the last page */
     rmq_lost *lost;
-    int fd;
+    const rmq_identity *file;
     int protection;
 } guarded;
 
@@ -55,7 +55,7 @@ static int replace(const guarded *m, uintptr_t begin, uintptr_t at) {
     uintptr_t from = at & ~(page_size - 1), to = from + page_size;
     struct stat s;
     /* A file that was cut has nothing behind its end: one map for all of it, as a map for each page would run out of maps. */
-    if (fstat(m->fd, &s) == 0 && (uint64_t)s.st_size <= from - begin) to = load(&m->end);
+    if (stat(m->file->path, &s) == 0 && rmq_identity_is(m->file, &s) && (uint64_t)s.st_size <= from - begin) to = load(&m->end);
     note(m->lost, (int64_t)(from - begin), (int64_t)(to - begin)); /* first: who meets the zeros finds the note */
     return zeros(from, to, m->protection) || zeros(from, from + page_size, m->protection);
 }
@@ -114,7 +114,7 @@ int rmq_guard_install(void) {
     return rc;
 }
 
-int rmq_guard_add(void *at, size_t n, int fd, int writable, rmq_lost *lost) {
+int rmq_guard_add(void *at, size_t n, const rmq_identity *file, int writable, rmq_lost *lost) {
     int number = 0, i = 0;
     rmq_publish(&lost->begin, INT64_MAX);
     rmq_publish(&lost->end, 0);
@@ -132,7 +132,7 @@ int rmq_guard_add(void *at, size_t n, int fd, int writable, rmq_lost *lost) {
             guarded *m = &(*c)->maps[row];
             if (m->begin != 0) continue;
             m->lost = lost;
-            m->fd = fd;
+            m->file = file;
             m->protection = writable ? PROT_READ | PROT_WRITE : PROT_READ;
             store(&m->end, ((uintptr_t)at + n + page_size - 1) & ~(page_size - 1));
             store(&m->begin, (uintptr_t)at);

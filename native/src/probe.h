@@ -13,7 +13,7 @@ typedef struct probe_file { /* by descriptor */
 typedef struct probe_map {
     void *at; /* NULL: free entry */
     size_t n;
-    int fd;
+    const char *path; /* of its file, which may be closed; NULL: opened elsewhere */
     int writable;
     int64_t offset;
 } probe_map;

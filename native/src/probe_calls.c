@@ -158,6 +158,14 @@ static probe_map *find_map(rmq_probe *p, const void *at) {
     return NULL;
 }
 
+static const char *map_path(rmq_probe *p, const void *at) {
+    probe_lock(p);
+    probe_map *m = find_map(p, at);
+    const char *path = m == NULL ? NULL : m->path;
+    probe_unlock(p);
+    return path;
+}
+
 static size_t whole_pages(size_t n) {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     return (n + page - 1) / page * page;
@@ -192,7 +200,7 @@ static int probe_mmap(void *ctx, int fd, int64_t offset, size_t n, int writable,
     probe_lock(p);
     if (rc >= 0) {
         probe_map *m = free_map(p);
-        if (m != NULL) *m = (probe_map){.at = *out, .n = n, .fd = fd, .writable = writable, .offset = offset};
+        if (m != NULL) *m = (probe_map){.at = *out, .n = n, .path = s.call.path, .writable = writable, .offset = offset};
         if (writable && (s.skip || (p->frozen && !s.call.ignored))) /* the freeze did not know of this map */
             mmap(*out, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED, fd, offset);
     }
@@ -206,10 +214,10 @@ static int probe_munmap(void *ctx, void *at, size_t n) {
     probe_step s;
     probe_lock(p);
     probe_map *m = find_map(p, at);
-    int fd = m == NULL ? -1 : m->fd;
+    const char *path = m == NULL ? NULL : m->path;
     int64_t offset = m == NULL ? 0 : m->offset;
     probe_unlock(p);
-    probe_begin(&s, p, RMQ_CALL_MUNMAP, fd, NULL, 0);
+    probe_begin(&s, p, RMQ_CALL_MUNMAP, -1, path, 0);
     s.call.offset = offset;
     s.call.length = (int64_t)n;
     if (s.error) return (int)probe_end(&s, -s.error, NULL, 0);
@@ -235,7 +243,7 @@ static int probe_release(void *ctx, int fd, void *at, size_t n) {
 static int probe_msync(void *ctx, int fd, void *at, size_t n) {
     rmq_probe *p = ctx;
     probe_step s;
-    probe_begin(&s, p, RMQ_CALL_MSYNC, fd, NULL, 0);
+    probe_begin(&s, p, RMQ_CALL_MSYNC, fd, fd < 0 ? map_path(p, at) : NULL, 0);
     probe_lock(p);
     probe_map *m = find_map(p, at);
     s.call.offset = m == NULL ? -1 : m->offset + ((char *)at - (char *)m->at);
@@ -292,6 +300,8 @@ static int probe_rename(void *ctx, const char *from, const char *to) {
     s.call.target = probe_text(p, to);
     for (int fd = 0; s.error == 0 && fd < p->file_capacity; fd++)
         if (p->files[fd].path != NULL && strcmp(p->files[fd].path, from) == 0) p->files[fd].path = s.call.target;
+    for (int i = 0; s.error == 0 && i < p->map_capacity; i++)
+        if (p->maps[i].path != NULL && strcmp(p->maps[i].path, from) == 0) p->maps[i].path = s.call.target;
     probe_append(&s, -s.error, NULL, 0);
     probe_unlock(p);
     return -s.error;
@@ -342,7 +352,7 @@ static int probe_lock_file(void *ctx, int fd, int take) {
 static void probe_map_store(void *ctx, int fd, int64_t offset, const void *bytes, size_t n) {
     rmq_probe *p = ctx;
     probe_step s;
-    probe_begin(&s, p, RMQ_CALL_MAP_STORE, fd, NULL, 1);
+    probe_begin(&s, p, RMQ_CALL_MAP_STORE, fd, fd < 0 ? map_path(p, bytes) : NULL, 1);
     s.call.offset = offset;
     s.call.length = (int64_t)n;
     probe_end(&s, (int64_t)n, bytes, (int64_t)n);

@@ -2,9 +2,11 @@
  * is held for moments only. */
 #define _GNU_SOURCE
 #include "probe.h"
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 enum rule_effect { RULE_FAIL, RULE_SHORTEN, RULE_FREEZE };
 
@@ -61,14 +63,16 @@ void rmq_probe_clear(rmq_probe *p) {
     }
 }
 
-/* The lock is held: from here on no store through a map reaches a file. */
+/* The lock is held: from here on no store through a map reaches a file that has a name. */
 static void freeze(rmq_probe *p) {
     if (p->frozen) return;
     p->frozen = 1;
     for (int i = 0; i < p->map_capacity; i++) {
         probe_map *m = &p->maps[i];
-        if (m->at != NULL && m->writable)
-            mmap(m->at, m->n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED, m->fd, m->offset);
+        int fd = m->at != NULL && m->writable && m->path != NULL ? open(m->path, O_RDWR | O_CLOEXEC) : -1;
+        if (fd < 0) continue;
+        mmap(m->at, m->n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED, fd, m->offset);
+        close(fd);
     }
 }
 

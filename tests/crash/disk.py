@@ -25,6 +25,7 @@ SECTOR = 512
 ZERO = bytes(SECTOR)
 LINKED = 4 | 8          # IOSQE_IO_LINK, IOSQE_IO_HARDLINK
 DSYNC = 0x10000         # RMQ_CALL_DSYNC
+OF_A_MAP = -1           # the descriptor of what is stored and synced through a map
 
 # What a state is once it is written out: path relative to the root -> bytes, None for a directory.
 Image = dict[str, bytes | None]
@@ -221,14 +222,19 @@ class Disk:
         if node is not None:
             self.open[call.fd] = node
             node.opened[call.fd] = number
+            node.opened.setdefault(OF_A_MAP, number)
 
     def _close(self, call: Call, number: int) -> None:
         self.open.pop(call.fd, None)
 
+    def _node(self, call: Call) -> Node:
+        """The file of a call; of one by a map, whose descriptor is closed, by its name."""
+        return (self.open[call.fd] if call.fd != OF_A_MAP else self.names.get(self._relative(call.path))) or Node()
+
     def _pwrite(self, call: Call, number: int) -> None:
         if call.result > 0:
             assert call.data is not None, "a trace without bytes has no states"
-            made = {id(v) for v in self.open[call.fd].write(call.offset, call.data, number, number)}
+            made = {id(v) for v in self._node(call).write(call.offset, call.data, number, number)}
             if call.kind == "pwrite" and call.flags & DSYNC:
                 self.open[call.fd].sync(call.fd, lambda v: id(v) in made, number)
 
@@ -252,7 +258,7 @@ class Disk:
 
     def _msync(self, call: Call, number: int) -> None:
         begin = self.first + call.begin
-        node = self.open[call.fd]
+        node = self._node(call)
         if call.result < 0:
             node.lose(call.fd, begin)
         else:

@@ -3,6 +3,7 @@ import ctypes
 import errno
 import os
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -137,7 +138,26 @@ def test_map_stores_and_syncs_name_their_place_in_the_file(probe, open_file):
     store, sync, unmap = probe.trace()[-3:]
     assert (store.kind, store.fd, store.offset, store.data) == ("map_store", fd, 4101, b"five")
     assert (sync.kind, sync.fd, sync.offset, sync.length) == ("msync", fd, 8192, 4096)
-    assert (unmap.kind, unmap.fd, unmap.offset) == ("munmap", fd, 4096)
+    assert (unmap.kind, unmap.path, unmap.offset) == ("munmap", store.path, 4096)
+
+
+def test_a_map_names_its_file_when_that_is_closed(probe, open_file, tmp_path):
+    fd = open_file(probe)
+    probe.fallocate(fd, 0, 8192)
+    at = probe.mmap(fd, 0, 8192, True)
+    path = probe.trace()[-1].path
+    probe.close(fd)
+    probe.map_store(-1, 5, at + 5, b"five")
+    probe.rename(path, path + ".new")
+    probe.msync(-1, at, 4096)
+    probe.freeze()
+    probe.map_store(-1, 5, at + 5, b"late")
+    store, _, sync, ignored = probe.trace()[-4:]
+    assert (store.kind, store.path, store.data) == ("map_store", path, b"five")
+    assert (sync.kind, sync.path, sync.offset) == ("msync", path + ".new", 0)
+    assert ignored.ignored and ignored.path == path + ".new"
+    assert Path(path + ".new").read_bytes()[5:9] == b"five"
+    probe.munmap(at, 8192)
 
 
 def test_begin_tells_what_a_sync_may_have_missed(probe, open_file):

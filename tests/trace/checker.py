@@ -221,8 +221,14 @@ class Checker(SmallFiles):
 
     # ---- writes
 
+    def _of(self, call: Call) -> File | None:
+        """The file of a call; of one by a map, whose file may be closed, by its name."""
+        if call.fd >= 0 or call.path is None:
+            return self.open.get(call.fd)
+        return self.names.files.get(os.path.normpath(call.path))
+
     def _pwrite(self, call: Call, number: int) -> None:
-        file = self.open.get(call.fd)
+        file = self._of(call)
         if file is None or call.result == 0:
             return
         path = call.path or ""
@@ -294,7 +300,7 @@ class Checker(SmallFiles):
     # ---- syncs
 
     def _fsync(self, call: Call, number: int) -> None:
-        file, begin = self.open.get(call.fd), self.first + call.begin
+        file, begin = self._of(call), self.first + call.begin
         if file is None:
             return
         low, high = 0, 1 << 63

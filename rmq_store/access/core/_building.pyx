@@ -14,6 +14,7 @@ from rmq_store.base.io._sync cimport ENOMEM, rmq_load, rmq_load32, rmq_publish, 
 from rmq_store.base.segment._allocator cimport (PREZERO_FULL, PREZERO_OFF, PREZERO_WINDOW, TOUCH_CACHE, TOUCH_MAP, TOUCH_OFF,
                                                 TOUCH_STREAM, allocator_follow, allocator_new, allocator_settle,
                                                 allocator_start)
+from rmq_store.base.segment._descriptors cimport log_file_drop_fd, log_file_have_fd, row_drop_fds
 from rmq_store.base.segment._file cimport (LogFile, file_reserve, log_file_copied, log_file_release, row_absent, row_add_dir,
                                            row_end, row_find, row_leave_out, row_new, row_open, row_push)
 from rmq_store.base.segment._places cimport places_add
@@ -148,7 +149,10 @@ def add_file(StoreCore store not None, int64_t start, bint gaps):
         error = row_leave_out(store.row, start)
     if error >= 0:
         error = row_push(store.row, f)
-    if error < 0:
+    if error >= 0:
+        with nogil:
+            log_file_drop_fd(store.row, f)
+    else:
         log_file_release(f)
         raise errors.StoreRefusesToLoad(f"{os.fsdecode(store.row.dir)}/{start:020d}", 0, "files without a gap between them",
                                         f"a gap before offset {start}")
@@ -301,7 +305,9 @@ def begin(StoreCore store not None, int64_t end, int64_t dispatched, int64_t tim
                           os.fsdecode(tail.path))
         if store.alloc != NULL:
             with nogil:
-                error = file_reserve(store.io, tail.fd, tail.size, True)
+                error = log_file_have_fd(tail)
+                if error >= 0:
+                    error = file_reserve(store.io, tail.fd, tail.size, True)
             if error < 0:
                 path = os.fsdecode(tail.path)
                 log_file_release(tail)
@@ -309,6 +315,7 @@ def begin(StoreCore store not None, int64_t end, int64_t dispatched, int64_t tim
         tail.zeroed_to = tail.size
         if store.alloc != NULL and (store.alloc.prezero == PREZERO_WINDOW or store.alloc.touch == TOUCH_STREAM):
             tail.zeroed_to = (end - tail.start + 4095) // 4096 * 4096
+    row_drop_fds(store.row, 0, end if tail == NULL else tail.start)     # that recovery took
     log_begin(store.log, end, tail, timestamp)
     rmq_publish(&store.log.dispatched, dispatched)
     if store.log.backend.prime != NULL:

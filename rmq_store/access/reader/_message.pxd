@@ -9,13 +9,13 @@ from rmq_store.codec._record cimport RecordView
 cdef extern from *:
     """
     #include <stddef.h>
-    typedef struct rmq_lent { struct rmq_lent *next, **before; void *map; size_t size; int fd; int *forked; } rmq_lent;
+    typedef struct rmq_lent { struct rmq_lent *next, **before; void *map; size_t size; int apart; int *forked; } rmq_lent;
     """
     ctypedef struct rmq_lent:
-        # What a lease shows, in the list of all: a child of fork maps it again.
+        # What a lease shows, in the list of all: it comes along to a child of fork.
         void *map               # NULL: memory that comes along
         size_t size
-        int fd
+        int apart               # the map does not come along by itself
         int *forked             # set in the parent
 
 cdef class LeaseCount:

@@ -25,27 +25,31 @@ cdef extern from *:
     """
     #include <pthread.h>
     #include <sys/mman.h>
-    #ifndef MAP_FIXED_NOREPLACE
-    #define MAP_FIXED_NOREPLACE 0x100000
-    #endif
-    /* Writable maps do not come along to a child of fork. What views look at does, read-only, where it was: before anything
-       else in the child can take the addresses. Under the GIL, and only where the child has it: any other runs no Python. */
+    /* Writable maps do not come along to a child of fork. What views look at does, read-only: for the moment of the fork its
+       maps may come along, so that no descriptor of their files is needed. Under the GIL, which the forking thread has, and its
+       child: any other runs no Python. Views of one file lie side by side in the list, as a rule. */
     static rmq_lent *rmq_all_lent;
     static int rmq_lent_forks;
+    static int rmq_lent_shows(const rmq_lent *l) { return l->map && !(l->next && l->next->map == l->map); }
+    static void rmq_lent_come(int advice) {
+        for (rmq_lent *l = rmq_all_lent; l; l = l->next)
+            if (l->apart && rmq_lent_shows(l)) madvise(l->map, l->size, advice);
+    }
+    static void rmq_lent_before(void) {
+        if (PyGILState_Check()) rmq_lent_come(MADV_DOFORK);
+    }
     static void rmq_lent_forked(void) {
         rmq_lent_forks++;
         if (!PyGILState_Check()) return;
-        for (rmq_lent *l = rmq_all_lent; l; l = l->next) {
-            if (!l->map) continue;
-            void *at = mmap(l->map, l->size, PROT_READ, MAP_SHARED | MAP_FIXED_NOREPLACE, l->fd, 0);
-            if (at != MAP_FAILED && at != l->map) munmap(at, l->size);  /* a kernel before 4.17 */
-        }
+        for (rmq_lent *l = rmq_all_lent; l; l = l->next)
+            if (rmq_lent_shows(l) && mprotect(l->map, l->size, PROT_READ) != 0) munmap(l->map, l->size);
     }
     static void rmq_lent_parent(void) {
         if (!PyGILState_Check()) return;
+        rmq_lent_come(MADV_DONTFORK);
         for (rmq_lent *l = rmq_all_lent; l; l = l->next) __atomic_store_n(l->forked, 1, __ATOMIC_RELAXED);
     }
-    static int rmq_watch_lent(void) { return pthread_atfork(NULL, rmq_lent_parent, rmq_lent_forked); }
+    static int rmq_watch_lent(void) { return pthread_atfork(rmq_lent_before, rmq_lent_parent, rmq_lent_forked); }
     static void rmq_lend(rmq_lent *l) {
         l->before = &rmq_all_lent;
         l->next = rmq_all_lent;
@@ -98,7 +102,7 @@ cdef object lease_new(LogFile *f, LeaseCount count):
     lease.forks = rmq_lent_forks
     lease.lent.map = NULL if f.copied else f.map
     lease.lent.size = f.size
-    lease.lent.fd = f.fd
+    lease.lent.apart = f.writable
     lease.lent.forked = &f.forked
     rmq_lend(&lease.lent)
     count.alive += 1

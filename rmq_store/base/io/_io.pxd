@@ -42,6 +42,13 @@ cdef extern from "rmq_probe.h" nogil:
     ctypedef struct rmq_probe
 
 
+cdef extern from "rmq_identity.h" nogil:
+    ctypedef struct rmq_identity:
+        pass
+    rmq_identity rmq_identity_of(const char *path, int fd)
+    bint rmq_identity_at(const rmq_identity *i, int fd)
+
+
 cdef extern from "rmq_guard.h" nogil:
     ctypedef struct rmq_lost:
         int64_t begin
@@ -54,7 +61,7 @@ cdef extern from "rmq_guard.h" nogil:
 # The answer to SIGBUS (native/include/rmq_guard.h); here, because there must be one table for all extensions.
 cdef int guard_install() noexcept nogil
 # *number: the map's in that table, 0 not there. 0 or -errno.
-cdef int guard_add(void *at, size_t n, int fd, bint writable, rmq_lost *lost, int *number) noexcept nogil
+cdef int guard_add(void *at, size_t n, const rmq_identity *file, bint writable, rmq_lost *lost, int *number) noexcept nogil
 cdef void guard_remove(int *number) noexcept nogil      # also of a map that is not there
 
 

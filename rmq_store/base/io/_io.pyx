@@ -22,7 +22,7 @@ cdef extern from "rmq_io.h" nogil:
 
 cdef extern from "rmq_guard.h" nogil:
     int rmq_guard_install()
-    int rmq_guard_add(void *at, size_t n, int fd, int writable, rmq_lost *lost)
+    int rmq_guard_add(void *at, size_t n, const rmq_identity *file, int writable, rmq_lost *lost)
     void rmq_guard_remove(int number)
 
 
@@ -97,8 +97,8 @@ cdef int guard_install() noexcept nogil:
     return rmq_guard_install()
 
 
-cdef int guard_add(void *at, size_t n, int fd, bint writable, rmq_lost *lost, int *number) noexcept nogil:
-    cdef int rc = rmq_guard_add(at, n, fd, writable, lost)
+cdef int guard_add(void *at, size_t n, const rmq_identity *file, bint writable, rmq_lost *lost, int *number) noexcept nogil:
+    cdef int rc = rmq_guard_add(at, n, file, writable, lost)
     if rc < 0:
         return rc
     number[0] = rc

@@ -11,6 +11,7 @@ from libc.stdint cimport int64_t
 
 from rmq_store.base.io._io cimport rmq_io
 from rmq_store.base.io._sync cimport pthread_t, rmq_event, rmq_mutex
+from rmq_store.base.segment._descriptors cimport Unflushed
 from rmq_store.base.segment._file cimport FileRow, LogFile
 from rmq_store.base.segment._places cimport MakePlaces
 
@@ -29,6 +30,7 @@ cdef struct Allocator:
     const rmq_io *io
     FileRow *row
     MakePlaces places           # at least one before the first file
+    Unflushed unflushed         # files whose descriptors the thread closes, once they are on the device
     unsigned char *zeros        # one aligned chunk
     LogFile *ready[2]           # finished files not yet taken, ascending
     LogFile *tail               # file being written, held; where zeros and touches go

@@ -9,6 +9,7 @@ from rmq_store.base.io._sync cimport (EAGAIN, EINVAL, ENOMEM, ETIMEDOUT, rmq_eve
                                       rmq_load, rmq_load32, rmq_mutex_lock, rmq_mutex_unlock, rmq_publish, rmq_publish32,
                                       rmq_thread_join, rmq_thread_start)
 from rmq_store.base.io._want cimport rmq_is_full
+from rmq_store.base.segment._descriptors cimport unflushed_look
 from rmq_store.base.segment._file cimport (FileRow, LogFile, log_file_adopt, log_file_faults, log_file_hold, log_file_map,
                                            log_file_open_direct, log_file_release, log_file_sync_dir, log_file_zero,
                                            offset_name, path_join, row_find, row_reserve)
@@ -333,13 +334,12 @@ cdef void *_run(void *arg) noexcept nogil:
     cdef Allocator *a = <Allocator *> arg
     cdef LogFile *tail
     cdef int ticket
-    cdef bint busy, streams, ticks = a.prezero == PREZERO_WINDOW or a.touch == TOUCH_CACHE or a.touch == TOUCH_MAP
+    cdef bint busy, crowded, streams, ticks = a.prezero == PREZERO_WINDOW or a.touch == TOUCH_CACHE or a.touch == TOUCH_MAP
     while rmq_load32(&a.stop) == 0:
-        ticket = rmq_event_ticket(&a.requested)
-        streams = False
-        busy = _make_wanted(a)
-        if a.also != NULL and a.also(a.also_of):
-            busy = True
+        ticket, streams = rmq_event_ticket(&a.requested), False
+        crowded = unflushed_look(&a.unflushed, a.row, rmq_load(&a.want))
+        busy = not crowded and _make_wanted(a)
+        busy = (a.also != NULL and a.also(a.also_of)) or busy
         rmq_mutex_lock(&a.lock)
         tail = a.tail
         if tail != NULL:
@@ -359,7 +359,7 @@ cdef void *_run(void *arg) noexcept nogil:
             log_file_release(tail)
         rmq_event_wake(&a.done)
         if not busy:
-            rmq_event_wait(&a.requested, ticket, TICK_NS if ticks or streams else -1)
+            rmq_event_wait(&a.requested, ticket, TICK_NS if ticks or streams or crowded else -1)
     return NULL
 
 
@@ -408,7 +408,7 @@ cdef int allocator_stop(Allocator *a) noexcept nogil:
 
 cdef int allocator_forget(Allocator *a) noexcept nogil:
     rmq_mutex_lock(&a.lock)
-    a.want = -1
+    rmq_publish(&a.want, -1)
     cdef int rc = -EAGAIN if a.making else _delete_ready(a, 0, True)
     rmq_mutex_unlock(&a.lock)
     return rc
@@ -417,7 +417,7 @@ cdef int allocator_forget(Allocator *a) noexcept nogil:
 cdef void allocator_request(Allocator *a, int64_t start) noexcept nogil:
     rmq_mutex_lock(&a.lock)
     # Never back: whoever asks late for a file that was taken meanwhile would have it made again, in place of the one in use.
-    a.want = max(a.want, start)
+    rmq_publish(&a.want, max(a.want, start))
     rmq_publish32(&a.error, 0)
     rmq_mutex_unlock(&a.lock)
     rmq_event_wake(&a.requested)
@@ -430,7 +430,7 @@ cdef LogFile *allocator_take(Allocator *a, int64_t start) noexcept nogil:
     if a.ready[0] != NULL and a.ready[0].start == start:
         f = a.ready[0]
         a.ready[0], a.ready[1] = a.ready[1], NULL
-        a.want = start + a.row.file_size
+        rmq_publish(&a.want, start + a.row.file_size)
     rmq_mutex_unlock(&a.lock)
     if f != NULL:
         now = a.io.mono_ns(a.io.ctx)
@@ -468,6 +468,7 @@ cdef void allocator_follow(Allocator *a, LogFile *tail) noexcept nogil:
     log_file_hold(tail)
     rmq_mutex_lock(&a.lock)
     before, a.tail = a.tail, tail
+    rmq_publish(&a.unflushed.tail, tail.start)
     rmq_publish32(&a.zero_error, 0)
     rmq_mutex_unlock(&a.lock)
     log_file_release(before)
@@ -492,8 +493,7 @@ cdef void allocator_settle(Allocator *a, int64_t start, int64_t timeout_ns) noex
         allocator_wait(a, start, timeout_ns)        # one that cannot be made is told to the put that needs it
     while a.tail != NULL and a.prezero == PREZERO_WINDOW:
         ticket = rmq_event_ticket(&a.done)
-        at = rmq_load(a.wrote) - a.tail.start
-        now = a.io.mono_ns(a.io.ctx)
+        at, now = rmq_load(a.wrote) - a.tail.start, a.io.mono_ns(a.io.ctx)
         if (rmq_load(&a.tail.zeroed_to) - at >= AHEAD_AT_OPEN or rmq_load(&a.tail.zeroed_to) >= _zero_end(a.tail)
                 or rmq_load32(&a.zero_error) != 0 or now >= deadline):
             return

@@ -1,8 +1,9 @@
-# One CommitLog file and the row of them. A file is mapped whole, on first use, and unmapped when its last hold is gone: the row
-# holds it once, the appender, the dispatcher and every lease hold it while they look at it. Any thread.
+# One CommitLog file and the row of them. A file is mapped whole, on first use at the latest, and unmapped when its last hold
+# is gone: the row holds it once, the appender, the dispatcher and every lease hold it while they look at it. Any thread. A file
+# has a map or a descriptor: one that is mapped and on the device needs none (_descriptors.pxd).
 from libc.stdint cimport int64_t
 
-from rmq_store.base.io._io cimport rmq_guard_touch, rmq_io, rmq_lost, rmq_lost_in
+from rmq_store.base.io._io cimport rmq_guard_touch, rmq_identity, rmq_io, rmq_lost, rmq_lost_in
 from rmq_store.base.io._sync cimport rmq_mutex
 
 
@@ -16,8 +17,9 @@ cdef struct LogFile:
     # Who writes data beyond this position calls allocator_pass first: the allocator writes zeros from there on, or has to hear
     # that the log goes on (TOUCH_STREAM).
     int64_t zeroed_to
-    int fd
-    int direct_fd           # opened with O_DIRECT; -1: none
+    rmq_identity identity   # which file that is, for who opens it by its path once more
+    int fd                  # -1: none; of who writes and syncs the file, and of nobody else
+    int direct_fd           # opened with O_DIRECT; -1: none. As `fd`
     int unsynced            # 1: something was written that no sync has covered yet (io_uring back end only)
     int refs
     int used                # atomic: 2: a reader has found it since the last row_release, 1: not since then, 0: released
@@ -56,6 +58,8 @@ cdef LogFile *row_open(FileRow *row, int64_t start, int *error) noexcept nogil
 # Takes over an open descriptor. NULL: out of memory, the descriptor is still the caller's.
 cdef LogFile *log_file_adopt(const rmq_io *io, const char *dir, int64_t start, int64_t size, int fd,
                              bint writable) noexcept nogil
+# A descriptor of the file for the caller, who closes it: by its path; -ESTALE where that is another file's by now. Any thread.
+cdef int log_file_open_again(const LogFile *f, bint writable) noexcept nogil
 # Opens the same file once more, for direct I/O: 0 or -errno.
 cdef int log_file_open_direct(LogFile *f) noexcept nogil
 # Makes what happened to its name durable: 0 or -errno.

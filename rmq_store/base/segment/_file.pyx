@@ -3,7 +3,7 @@ from libc.stdint cimport int64_t
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcpy, strlen, strrchr
 
-from rmq_store.base.io._io cimport guard_add, guard_remove, rmq_io, rmq_pwrite_all
+from rmq_store.base.io._io cimport guard_add, guard_remove, rmq_identity_at, rmq_identity_of, rmq_io, rmq_pwrite_all
 from rmq_store.base.io._sync cimport (EINVAL, ENOENT, ENOMEM, EROFS, rmq_add32, rmq_load, rmq_load32, rmq_mutex_lock,
                                       rmq_mutex_unlock, rmq_publish, rmq_publish32)
 
@@ -18,9 +18,10 @@ cdef extern from "rmq_reserve.h" nogil:
 
 cdef extern from *:
     """
+    #include <errno.h>
     #include <fcntl.h>
     """
-    enum: O_RDWR, O_RDONLY, O_WRONLY, O_NOFOLLOW, O_DIRECT
+    enum: O_RDWR, O_RDONLY, O_WRONLY, O_NOFOLLOW, O_DIRECT, EBADF, ESTALE
 
 cdef enum:
     PAGE = 4096                 # as direct writes take it
@@ -63,6 +64,7 @@ cdef LogFile *log_file_adopt(const rmq_io *io, const char *dir, int64_t start, i
     if f.path == NULL:
         free(f)
         return NULL
+    f.identity = rmq_identity_of(f.path, fd)
     f.io = io
     f.start = start
     f.size = size
@@ -116,6 +118,17 @@ cdef LogFile *row_open(FileRow *row, int64_t start, int *error) noexcept nogil:
         if f != NULL or error[0] != -ENOENT:
             break
     return f
+
+
+cdef int log_file_open_again(const LogFile *f, bint writable) noexcept nogil:
+    cdef int fd
+    if f.copied:
+        return -EBADF
+    fd = f.io.open(f.io.ctx, f.path, (O_RDWR if writable else O_RDONLY) | O_NOFOLLOW, 0)
+    if fd >= 0 and not rmq_identity_at(&f.identity, fd):
+        f.io.close(f.io.ctx, fd)
+        fd = -ESTALE
+    return fd
 
 
 cdef int log_file_open_direct(LogFile *f) noexcept nogil:
@@ -213,7 +226,7 @@ cdef int row_guard(FileRow *row) noexcept nogil:
     for i in range(row.count):
         f = row.files[i]
         if rc == 0 and f.map != NULL and f.guard == 0:
-            rc = guard_add(f.map, f.size, f.fd, f.writable, &f.lost, &f.guard)
+            rc = guard_add(f.map, f.size, &f.identity, f.writable, &f.lost, &f.guard)
     rmq_mutex_unlock(&row.lock)
     return rc
 
@@ -227,7 +240,7 @@ cdef int log_file_map(FileRow *row, LogFile *f) noexcept nogil:
     if f.map == NULL:
         rc = f.io.mmap(f.io.ctx, f.fd, 0, f.size, f.writable, &at)
         if rc >= 0 and row.guarded:
-            rc = guard_add(at, f.size, f.fd, f.writable, &f.lost, &f.guard)
+            rc = guard_add(at, f.size, &f.identity, f.writable, &f.lost, &f.guard)
             if rc < 0:
                 f.io.munmap(f.io.ctx, at, f.size)
         if rc >= 0:
@@ -398,7 +411,7 @@ cdef int64_t row_release(FileRow *row, int64_t before, int64_t reserve) noexcept
     # A reader that comes in between reads the file again; its mark may be lost, and the file then waits for its next reader.
     cdef LogFile *f
     cdef int64_t i = 0, n = 0
-    cdef int rc = 0
+    cdef int rc = 0, fd
     while rc >= 0:
         f = NULL
         rmq_mutex_lock(&row.lock)
@@ -411,10 +424,13 @@ cdef int64_t row_release(FileRow *row, int64_t before, int64_t reserve) noexcept
         i += 1
         if rmq_load32(&f.used) == 2:
             rmq_publish32(&f.used, 1)
-        elif rmq_load32(&f.used) == 1 and not f.locked and rmq_load(<const int64_t *> &f.map) != 0:
-            rmq_publish32(&f.used, 0)
-            rc = f.io.release(f.io.ctx, f.fd, f.map, f.size)
-            n += 1
+        elif rmq_load32(&f.used) == 1 and not (f.locked or f.copied) and rmq_load(<const int64_t *> &f.map) != 0:
+            fd = rc = log_file_open_again(f, False)
+            if fd >= 0:
+                rmq_publish32(&f.used, 0)
+                rc = f.io.release(f.io.ctx, fd, f.map, f.size)
+                f.io.close(f.io.ctx, fd)
+                n += 1
         log_file_release(f)
     return rc if rc < 0 else n
 

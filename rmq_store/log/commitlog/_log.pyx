@@ -52,6 +52,7 @@ cdef void log_use_allocator(Log *log, Allocator *alloc) noexcept nogil:
     log.alloc = alloc
     alloc.wrote = &log.wrote
     alloc.flushes = &log.flushes
+    alloc.unflushed.flushed, alloc.unflushed.wanted = &log.flushed, &log.flush_wanted
     alloc.fence = &log.fence
     alloc.sync_failed = _sync_failed
     alloc.sync_failed_of = log

@@ -17,6 +17,7 @@ from rmq_store.base.io._io cimport rmq_pread_all
 from rmq_store.base.io._sync cimport (EINVAL, EIO, ENOENT, rmq_event_ticket, rmq_event_wait, rmq_event_wake, rmq_load,
                                       rmq_load32, rmq_mutex_lock, rmq_mutex_unlock, rmq_publish, rmq_publish32,
                                       rmq_thread_start)
+from rmq_store.base.segment._descriptors cimport log_file_drop_fd
 from rmq_store.base.segment._file cimport (LogFile, log_file_lost, log_file_release, row_count, row_end, row_find, row_open,
                                            row_pop, row_push, row_shift, row_start)
 from rmq_store.codec._inner cimport BATCH_UNIT_SIZE
@@ -80,6 +81,7 @@ cdef int _file(Dispatcher *d, int64_t at) noexcept nogil:
         if rc > 0:
             rc = row_push(log.row, f)
             if rc == 0:
+                log_file_drop_fd(log.row, f)
                 rc = 1
         if rc <= 0:
             log_file_release(f)

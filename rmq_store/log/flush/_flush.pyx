@@ -9,6 +9,7 @@ from rmq_store.base.io._sync cimport (EIO, ETIMEDOUT, rmq_event_ticket, rmq_even
                                       rmq_thread_join, rmq_thread_start, rmq_waiter, rmq_waiter_enter, rmq_waiter_leave,
                                       rmq_waiter_sleep, rmq_waiters_pass)
 from rmq_store.base.io._want cimport RMQ_WANT_RETRY_NS, rmq_is_want
+from rmq_store.base.segment._descriptors cimport UNFLUSHED_FILES
 from rmq_store.base.segment._file cimport LogFile, log_file_release, row_find
 from rmq_store.log.commitlog._log cimport (FENCE_SYNC, Log, log_commit_seen, log_dispatch, log_fence, log_flushed, log_make_way,
                                            log_unwritable)
@@ -208,6 +209,7 @@ cdef void *_flush_run(void *arg) noexcept nogil:
     cdef int64_t thorough = log.io.mono_ns(log.io.ctx)
     cdef int64_t last = thorough
     cdef int64_t pending, now, interval, interval_max
+    cdef int64_t early = min(FLUSH_EARLY_BYTES, UNFLUSHED_FILES * log.row.file_size)
     cdef int ticket, gather, rc
     cdef bint due
     while rmq_load32(&s.stop) == 0 and rmq_load32(&log.fence) == 0:
@@ -233,7 +235,7 @@ cdef void *_flush_run(void *arg) noexcept nogil:
         interval_max = rmq_load(&s.flush_interval_max_ns)
         due = now - last >= interval
         rc = 0
-        if (pending >= FLUSH_EARLY_BYTES or (due and pending >= rmq_load(&s.flush_bytes_min))
+        if (pending >= early or (due and pending >= rmq_load(&s.flush_bytes_min))
                 or (pending > 0 and now - thorough >= interval_max)):
             rc = flush_all(log)
             if now - thorough >= interval_max:

@@ -2,6 +2,7 @@
 from libc.stdint cimport INT64_MAX, int32_t, int64_t
 
 from rmq_store.base.io._io cimport IoTable, rmq_io, rmq_pwrite_all
+from rmq_store.base.segment._descriptors cimport log_file_have_fd
 from rmq_store.base.segment._file cimport FileRow, LogFile, log_file_release, log_file_sync_dir, row_find, row_pop
 from rmq_store.codec._bad cimport BAD_NOT, BAD_PLACE, BAD_RECORD_CRC, BAD_TORN, Bad as _Bad, body_bad, parse_bad
 from rmq_store.codec._layout cimport BLANK_SIZE, MAGIC_V1, MAGIC_V2, RECORD_FIXED_SIZE, RECORD_TIMED_SIZE
@@ -195,6 +196,15 @@ cdef class LogRecovery:
             raise OSError(-error, os.strerror(-error) if error else "no such commit-log file", str(start))
         return f
 
+    cdef LogFile *_open(self, int64_t start) except NULL:
+        cdef LogFile *f = self._file(start)
+        cdef int error = log_file_have_fd(f)
+        if error < 0:
+            path = os.fsdecode(f.path)
+            log_file_release(f)
+            raise OSError(-error, os.strerror(-error), path)
+        return f
+
     def starts(self):
         """Log offsets of the first bytes of the files that are there, ascending: list of int. What is left of a file is not one
         in which a log can end, unless it is the last one."""
@@ -241,7 +251,7 @@ cdef class LogRecovery:
 
     def dirty_end(self, int64_t begin):
         """Log offset behind the last byte at or beyond `begin`, in the file that holds it, that is not zero."""
-        cdef LogFile *f = self._file(begin)
+        cdef LogFile *f = self._open(begin)
         cdef int64_t end
         chunks = bytearray(f.size // CHUNK + 1)
         cdef unsigned char *marks = chunks
@@ -264,7 +274,7 @@ cdef class LogRecovery:
 
     def next_data(self, int64_t begin, int64_t end):
         """The first log offset in [begin, end) of one file that is in no hole; `end` where there is none."""
-        cdef LogFile *f = self._file(begin)
+        cdef LogFile *f = self._open(begin)
         cdef int64_t at = self.io.next_data(self.io.ctx, f.fd, begin - f.start)
         path, at = os.fsdecode(f.path), at + f.start if at >= 0 else at
         log_file_release(f)
@@ -274,7 +284,7 @@ cdef class LogRecovery:
 
     def rewrite(self, int64_t begin, int64_t end):
         """Writes [begin, end) of one file over itself and syncs it: after a crash the page cache may show what is not there."""
-        cdef LogFile *f = self._file(begin)
+        cdef LogFile *f = self._open(begin)
         cdef int rc
         with nogil:
             rc = rmq_pwrite_all(self.io, f.fd, f.map + (begin - f.start), end - begin, begin - f.start)
@@ -287,7 +297,7 @@ cdef class LogRecovery:
 
     def zero(self, int64_t begin, int64_t end):
         """Zeroes [begin, end) of one file and syncs it."""
-        cdef LogFile *f = self._file(begin)
+        cdef LogFile *f = self._open(begin)
         cdef int64_t at = begin
         cdef int64_t n
         cdef int rc = 0

@@ -12,7 +12,7 @@
 # at only if its number is below the published count and inside the geometry, and a chain only ever leads to smaller numbers.
 from libc.stdint cimport int32_t, int64_t
 
-from rmq_store.base.io._io cimport rmq_io, rmq_lost
+from rmq_store.base.io._io cimport rmq_identity, rmq_io, rmq_lost
 from rmq_store.codec._layout cimport ENTRY_AT_KEY_HASH, ENTRY_AT_PHYSICAL_OFFSET, ENTRY_AT_PREVIOUS
 from rmq_store.codec._record cimport rmq_get32, rmq_get64
 
@@ -53,7 +53,7 @@ cdef struct IndexFile:
     int sealed                  # published: full, and nothing more will be stored
     int dirty                   # stored into since the last sync
     int refs
-    int fd
+    rmq_identity identity       # no descriptor is kept
     bint writable
     int guard                   # as in LogFile
     rmq_lost lost

@@ -8,7 +8,7 @@ from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memset, strlen
 
-from rmq_store.base.io._io cimport guard_add, guard_remove, rmq_io, rmq_pwrite_all
+from rmq_store.base.io._io cimport guard_add, guard_remove, rmq_identity_of, rmq_io, rmq_pwrite_all
 from rmq_store.base.io._sync cimport (EINVAL, ENOMEM, rmq_add32, rmq_load, rmq_load32, rmq_prefetch, rmq_publish, rmq_publish32,
                                       rmq_swap32)
 from rmq_store.base.segment._file cimport file_reserve
@@ -76,8 +76,6 @@ cdef void _destroy(IndexFile *f) noexcept nogil:
     guard_remove(&f.guard)
     if f.map != NULL:
         f.io.munmap(f.io.ctx, f.map, f.size)
-    if f.fd >= 0:
-        f.io.close(f.io.ctx, f.fd)
     free(f.path)
     free(f)
 
@@ -105,12 +103,13 @@ cdef inline int32_t _bounded(const IndexFile *f, int32_t count) noexcept nogil:
     return count if count < f.entries_max else f.entries_max
 
 
-cdef int _attach(IndexFile *f) noexcept nogil:
+cdef int _attach(IndexFile *f, int fd) noexcept nogil:
     # Maps the open descriptor and reads the header.
-    cdef int rc = f.io.mmap(f.io.ctx, f.fd, 0, f.size, f.writable, <void **> &f.map)
+    cdef int rc = f.io.mmap(f.io.ctx, fd, 0, f.size, f.writable, <void **> &f.map)
     if rc < 0:
         f.map = NULL
         return rc
+    f.identity = rmq_identity_of(f.path, fd)
     f.entries = f.map + INDEX_HEADER_SIZE + <int64_t> INDEX_SLOT_SIZE * f.slots
     _read_header(f)
     return 0
@@ -122,7 +121,6 @@ cdef IndexFile *_new(const rmq_io *io, const char *dir, int64_t name, int32_t sl
     if f == NULL:
         return NULL
     f.io = io
-    f.fd = -1
     f.name = name
     f.slots = slots
     f.entries_max = entries_max
@@ -158,24 +156,24 @@ cdef void _heal(IndexFile *f) noexcept nogil:
 cdef int index_file_open(const rmq_io *io, const char *dir, int64_t name, int32_t slots, int32_t entries_max, bint writable,
                          IndexFile **out) noexcept nogil:
     cdef int64_t size
-    cdef int rc
+    cdef int rc, fd
     cdef IndexFile *f = _new(io, dir, name, slots, entries_max, writable)
     if f == NULL:
         return -ENOMEM
-    f.fd = io.open(io.ctx, f.path, (O_RDWR if writable else O_RDONLY) | O_NOFOLLOW, 0)
-    rc = f.fd
+    fd = rc = io.open(io.ctx, f.path, (O_RDWR if writable else O_RDONLY) | O_NOFOLLOW, 0)
     if rc >= 0:
-        size = io.size(io.ctx, f.fd)
+        size = io.size(io.ctx, fd)
         if size < 0:
             rc = <int> size
         elif size != f.size:
             rc = -EINVAL
         else:
-            rc = file_reserve(io, f.fd, size, False) if writable else 0     # before the first look at it
+            rc = file_reserve(io, fd, size, False) if writable else 0     # before the first look at it
             if rc >= 0:
-                rc = _attach(f)
+                rc = _attach(f, fd)
             if rc >= 0 and writable and not f.sealed:
-                rc = file_reserve(io, f.fd, size, True)
+                rc = file_reserve(io, fd, size, True)
+        io.close(io.ctx, fd)        # the map needs none, nor do stores through it, nor their syncs
     if rc < 0:
         _destroy(f)
         return rc
@@ -191,11 +189,11 @@ cdef int _prepare(IndexFile *f, const char *tmp, int64_t seed_physical, int64_t 
     # A file of the right length, its space reserved, seeded, all of it on the device.
     cdef const rmq_io *io = f.io
     cdef unsigned char[INDEX_HEADER_SIZE] header
-    cdef int rc
-    f.fd = io.open(io.ctx, tmp, O_RDWR | O_CREAT | O_TRUNC | O_NOFOLLOW, 0o644)
-    if f.fd < 0:
-        return f.fd
-    rc = io.fallocate(io.ctx, f.fd, 0, f.size)
+    cdef int rc, fd
+    fd = io.open(io.ctx, tmp, O_RDWR | O_CREAT | O_TRUNC | O_NOFOLLOW, 0o644)
+    if fd < 0:
+        return fd
+    rc = io.fallocate(io.ctx, fd, 0, f.size)
     if rc >= 0 and (seed_physical > 0 or seed_timestamp > 0):
         memset(header, 0, INDEX_HEADER_SIZE)
         if seed_physical > 0:
@@ -204,11 +202,12 @@ cdef int _prepare(IndexFile *f, const char *tmp, int64_t seed_physical, int64_t 
         if seed_timestamp > 0:
             rmq_put64(header + INDEX_AT_BEGIN_TIMESTAMP, seed_timestamp)
             rmq_put64(header + INDEX_AT_END_TIMESTAMP, seed_timestamp)
-        rc = rmq_pwrite_all(io, f.fd, header, INDEX_HEADER_SIZE, 0)
+        rc = rmq_pwrite_all(io, fd, header, INDEX_HEADER_SIZE, 0)
     if rc >= 0:
-        rc = io.fsync(io.ctx, f.fd)
+        rc = io.fsync(io.ctx, fd)
     if rc >= 0:
-        rc = _attach(f)
+        rc = _attach(f, fd)
+    io.close(io.ctx, fd)
     return rc
 
 
@@ -240,7 +239,7 @@ cdef int index_file_create(const rmq_io *io, const char *dir, const char *tmp_di
 
 
 cdef int index_file_guard(IndexFile *f) noexcept nogil:
-    return guard_add(f.map, f.size, f.fd, f.writable, &f.lost, &f.guard)
+    return guard_add(f.map, f.size, &f.identity, f.writable, &f.lost, &f.guard)
 
 
 cdef void index_file_hold(IndexFile *f) noexcept nogil:
@@ -256,7 +255,7 @@ cdef void index_file_release(IndexFile *f) noexcept nogil:
 
 cdef inline void _announce(IndexFile *f, const unsigned char *at, size_t n) noexcept nogil:
     if f.io.map_store != NULL:
-        f.io.map_store(f.io.ctx, f.fd, at - f.map, at, n)
+        f.io.map_store(f.io.ctx, -1, at - f.map, at, n)
 
 
 cdef inline int32_t _seconds(int64_t begin, int64_t store_timestamp) noexcept nogil:
@@ -318,7 +317,7 @@ cdef bint index_file_put(IndexFile *f, int32_t hash, int64_t physical, int64_t s
 cdef int index_file_sync(IndexFile *f) noexcept nogil:
     if rmq_swap32(&f.dirty, 0) == 0:
         return 0
-    return f.io.msync(f.io.ctx, f.fd, f.map, f.size)
+    return f.io.msync(f.io.ctx, -1, f.map, f.size)
 
 
 # ---- select
@@ -375,7 +374,7 @@ cdef inline int32_t _chained(const unsigned char *entry, int32_t e) noexcept nog
 
 
 cdef int _sync_now(IndexFile *f) noexcept nogil:
-    return f.io.msync(f.io.ctx, f.fd, f.map, f.size)
+    return f.io.msync(f.io.ctx, -1, f.map, f.size)
 
 
 cdef void _cut_header(IndexFile *f, int32_t kept, int32_t freed, StoreTime store_time, void *ctx) noexcept nogil:

@@ -16,13 +16,16 @@ from rmq_store.access.core._core cimport StoreCore
 from rmq_store.base.io._io cimport IoTable, rmq_io
 from rmq_store.base.io._sync cimport rmq_event_wake, rmq_load, rmq_load32, rmq_mutex_lock, rmq_mutex_unlock, rmq_publish
 from rmq_store.base.io._want cimport RMQ_WANT_RETRY_NS, rmq_is_want
-from rmq_store.base.segment._file cimport (FileRow, LogFile, log_file_hold, log_file_release, log_file_unguard, row_end,
-                                           row_pop, row_release, row_shift, row_start)
+from rmq_store.base.segment._descriptors cimport log_file_have_fd
+from rmq_store.base.segment._file cimport (FileRow, LogFile, log_file_hold, log_file_open_again, log_file_release,
+                                           log_file_unguard, row_end, row_pop, row_release, row_shift, row_start)
 from rmq_store.log.commitlog._log cimport FENCE_WRITE, log_fence, log_lock_begin, log_lock_end
 from rmq_store.queues.consumequeue._queue cimport (Queue, queue_correct_min, queue_delete_files, queue_drop_before, queue_empty,
                                                    queues_at, queues_count, queues_find, queues_hold_sync, queues_let_sync,
                                                    queues_sync)
 from rmq_store.queues.index._index cimport index_drop_before
+
+from rmq_store.base.io.wants import late
 
 cdef extern from "<unistd.h>" nogil:
     int usleep(unsigned int us)
@@ -43,7 +46,7 @@ cdef void _give_back(const rmq_io *io, LogFile *f) noexcept nogil:
     if f.direct_fd >= 0:            # counts as somebody else's; nobody holds the file but the caller
         io.close(io.ctx, f.direct_fd)
         f.direct_fd = -1
-    while size > SLICE and io.alone(io.ctx, f.fd) == 1:
+    while size > SLICE and f.fd >= 0 and io.alone(io.ctx, f.fd) == 1:
         size -= SLICE
         begun = io.mono_ns(io.ctx)
         if io.ftruncate(io.ctx, f.fd, size) < 0:
@@ -68,7 +71,7 @@ def release_idle(StoreCore store not None, int64_t reserve):
 
 cdef int _check(int64_t rc, object path) except -1:
     if rc < 0:
-        raise OSError(<int> -rc, os.strerror(<int> -rc), path)
+        raise late(<int> -rc, "cleaning", path)
     return 0
 
 
@@ -111,6 +114,8 @@ cdef class Withdrawn:
         cdef const char *text = name
         _check(self.error, directory)
         with nogil:
+            if f.size > SLICE:
+                log_file_have_fd(f)     # for _give_back; without one the last unmap frees all of it
             rc = io.unlink(io.ctx, f.path)
         _check(rc, self.path)
         with nogil:
@@ -153,13 +158,22 @@ cdef LogFile *_first_from(FileRow *row, int64_t start) noexcept nogil:
     return f
 
 
+cdef int64_t _modified_ms(const LogFile *f) noexcept nogil:
+    cdef int64_t modified
+    cdef int fd = log_file_open_again(f, False)
+    if fd < 0:
+        return fd
+    modified = f.io.modified_ms(f.io.ctx, fd)
+    f.io.close(f.io.ctx, fd)
+    return modified
+
+
 def log_files(StoreCore store not None):
-    """Commit-log files that may go as far as the store itself is concerned, oldest first: (start, time of the last modification
-    in ms). The newest file and what is not flushed and dispatched are not among them."""
+    """Yields the commit-log files that may go as far as the store itself is concerned, oldest first: (start, time of the last
+    modification in ms). The newest file and what is not flushed and dispatched now are not among them. Raises OSError."""
     cdef int64_t start, limit, modified, size
     cdef LogFile *f
     cdef bint absent
-    found = []
     store._enter()
     limit = _limit(store)
     size = store.row.file_size
@@ -168,15 +182,14 @@ def log_files(StoreCore store not None):
         f = _first_from(store.row, start)
         if f == NULL:
             break
-        absent = f.absent       # of a read-only store over several directories, one of which is gone
-        modified = 0 if absent else f.io.modified_ms(f.io.ctx, f.fd)
+        absent = f.absent or f.copied       # of a read-only store over several directories, one of which is gone
+        modified = 0 if absent else _modified_ms(f)
         log_file_release(f)
         _check(modified, store.path)
         if not absent:
-            found.append((start, modified))
+            yield start, modified
         start += size
-        store._enter()          # making a tuple may begin a collection, and that close the store
-    return found
+        store._enter()          # it may be closed by now
 
 
 def withdraw(StoreCore store not None, int64_t start):

@@ -15,8 +15,9 @@ from rmq_store.access.reader._look cimport StoreLook
 from rmq_store.access.reader._message cimport lease_new, message_new
 from rmq_store.base.io._io cimport IoTable
 from rmq_store.base.io._sync cimport rmq_load, rmq_publish
-from rmq_store.base.segment._file cimport (LogFile, log_file_hold, log_file_lost, log_file_map, log_file_open, log_file_release,
-                                           row_free, row_new)
+from rmq_store.base.segment._descriptors cimport log_file_drop_fd
+from rmq_store.base.segment._file cimport (FileRow, LogFile, log_file_hold, log_file_lost, log_file_map, log_file_open,
+                                           log_file_release, row_free, row_new)
 from rmq_store.codec._record cimport (RECORD_OK, PropertyView, RecordView, body_crc32, properties_scan, record_of_queue,
                                       record_parse, rmq_get16, rmq_get32, rmq_get64, rmq_put16, rmq_put32, rmq_put64)
 from rmq_store.codec._text cimport Keys, java_hash, key_next, keys_of
@@ -108,10 +109,13 @@ cdef class Segments:
     cdef LogFile *_open(self, directory, start, int64_t size, bint log) except NULL:
         cdef int error = 0
         cdef bytes place = os.fsencode(directory)
+        cdef FileRow *row
         cdef LogFile *f = log_file_open(self.io.table, place, start, size, False, &error)
         if f != NULL:
-            error = log_file_map(self.log_row if log else self.entry_row, f)
+            row = self.log_row if log else self.entry_row
+            error = log_file_map(row, f)
             if error >= 0:
+                log_file_drop_fd(row, f)
                 return f
             log_file_release(f)
         path = os.path.join(directory, f"{start:020d}")

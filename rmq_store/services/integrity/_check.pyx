@@ -10,6 +10,7 @@ from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint32_t
 from libc.stdlib cimport calloc, free, realloc
 
 from rmq_store.base.io._io cimport IoTable
+from rmq_store.base.segment._descriptors cimport log_file_drop_fd, log_file_next_data
 from rmq_store.base.segment._file cimport (FileRow, LogFile, log_file_release, row_add_dir, row_find, row_free, row_new,
                                            row_open, row_push, row_start)
 from rmq_store.codec._bad cimport BAD_BODY_CRC, BAD_NOT, Bad, crc_bad, field_bad
@@ -87,9 +88,8 @@ cdef class Checker:
         cdef int i
         for i in range(self.index_count):
             index_file_release(self.index[i])
-        self.index_count = 0
         free(self.index)
-        self.index = NULL
+        self.index, self.index_count = NULL, 0
         row_free(self.row)
         self.row = NULL
         free(self.delay_ms)
@@ -106,6 +106,7 @@ cdef class Checker:
         if error < 0:
             log_file_release(f)
             raise OSError(-error, "not the next file", f"{os.fsdecode(self.row.dir)}/{start:020d}")
+        log_file_drop_fd(self.row, f)
 
     def use_queues(self, QueueTableOwner owner not None):
         """The queues, loaded readonly and recovered."""
@@ -189,7 +190,7 @@ cdef class Checker:
     cdef int64_t _data(self, LogFile *f, int64_t at) noexcept nogil:
         # Log offset of the first byte at or beyond `at` that is no hole; f's end where there is none. Never all of a huge file
         # that holds nothing is read.
-        cdef int64_t found = self.io.table.next_data(self.io.table.ctx, f.fd, at - f.start) if at < f.start + f.size else f.size
+        cdef int64_t found = log_file_next_data(f, at - f.start) if at < f.start + f.size else f.size
         if found < 0:
             self.error = <int> found
             return f.start + f.size
