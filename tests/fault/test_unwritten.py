@@ -68,7 +68,9 @@ def check(store, sent):
         assert [bytes(m.body) for m in store.scan("T", queue_id)] == mine
         last = store.get("T", queue_id, len(mine) - 1)
         assert last.status is GetStatus.FOUND and (last.next_offset, last.max_offset) == (len(mine), len(mine))
-        assert store.get("T", queue_id, len(mine)).status is not GetStatus.FOUND
+        end = store.get("T", queue_id, len(mine))       # a consumer that has read them waits, and is not sent back
+        assert (end.status, end.next_offset, end.max_offset) == (GetStatus.OFFSET_OVERFLOW_ONE, len(mine), len(mine))
+        assert store.get("T", queue_id, len(mine) + 1).status is GetStatus.OFFSET_OVERFLOW_BADLY
     assert [bytes(m.body) for m in store.scan("T")] == [body for _, body, _ in sent]
     for queue_id, body, result in sent:
         message = store.message_at(result.offset)

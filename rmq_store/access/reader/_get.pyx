@@ -262,8 +262,13 @@ cdef void get_found(GetRequest *r, Log *log, QueueTable *queues, bint follows) n
         else:
             r.status = OFFSET_FOUND_NULL
             at = (r.offset // r.units_per_file + 1) * r.units_per_file
-    elif r.status != OFFSET_TOO_SMALL and log_stuck(log) and get_unwritten(r, log):
-        return
+    elif log.pool != NULL and q != NULL and r.max_offset <= r.offset <= rmq_load(&q.next_offset):
+        # Put and not dispatched: for as long as the log is stuck, out of the pool. Who has read that is at the end for now.
+        if log_stuck(log) and r.offset < rmq_load(&q.next_offset) and get_unwritten(r, log):
+            return
+        if r.offset > r.max_offset:
+            r.status = OFFSET_OVERFLOW_ONE
+            r.max_offset = at = r.offset
     if not r.slave_rules:
         r.next_offset = at
 
