@@ -18,7 +18,7 @@ from rmq_store.base.io._want cimport RMQ_WANT_RETRY_NS
 from rmq_store.base.segment._allocator cimport allocator_free, allocator_stop
 from rmq_store.base.segment._file cimport row_count, row_free, row_start
 from rmq_store.log.commitlog._log cimport FENCE_WRITE, Log, log_busy, log_fence, log_free, log_shown
-from rmq_store.log.commitlog._unwritten cimport unwritten_told
+from rmq_store.log.commitlog._unwritten cimport Unwritten, unwritten_count
 from rmq_store.log.dispatch._dispatch cimport dispatch_wait, dispatcher_free, dispatcher_stop
 from rmq_store.log.dispatch._follow cimport follower_free
 from rmq_store.log.flush._flush cimport flush_all, flush_commit, flusher_stop
@@ -27,7 +27,7 @@ from rmq_store.log.recovery._checkpoint cimport checkpoint_now, checkpointer_sto
 from rmq_store.queues.consumequeue._queue cimport queues_count
 
 from rmq_store import errors
-from rmq_store.base.io.wants import unwritten, want
+from rmq_store.base.io.wants import disk_is_full, unwritten, want
 
 
 cdef enum:      # status.RunningFlags
@@ -62,13 +62,6 @@ cdef int _check(int rc, object path) except -1:
     if rc < 0:
         raise OSError(-rc, os.strerror(-rc), path)
     return rc
-
-
-def _disk_is_full(path, options):
-    limit, force = options.disk_full_pct or 100, options.disk_force_pct
-    which = "disk_force_pct" if force <= limit else f"disk_force_pct is {force}, and the lower limit counts"
-    return (f"the disk of {path} is fuller than disk_full_pct ({limit} %): make room on it, or raise the limit; the store "
-            f"accepts puts again by itself when usage is at or below {min(limit, force)} % ({which})")
 
 
 @cython.no_gc_clear     # __dealloc__ frees what works on the I/O table: it must still be there
@@ -116,7 +109,7 @@ cdef class StoreCore:
         if self.flags & FENCED:
             raise errors.ServiceNotAvailable(f"the store at {self.path} is fenced, because set_fenced(True) was called: call "
                                              "set_fenced(False)")
-        raise errors.ServiceNotAvailable(_disk_is_full(self.path, self.options))
+        raise errors.ServiceNotAvailable(disk_is_full(self.path, self.options))
 
     cdef object _fence_error(self):
         # The error every later put gets once a write or a sync failed.
@@ -128,10 +121,16 @@ cdef class StoreCore:
 
     def _unwritten(self):
         """What was put, and the pool alone has, while the log cannot be written: (messages, begin, end), or None."""
+        cdef Unwritten n = Unwritten(0, 0, 0, -1, -1)
+        cdef bint some
         if self.log != NULL and self.alive[0] == 1:      # a child of fork has no pool
+            if self.unwritten is not None:
+                n.count, n.begin, n.end, n.committed, n.wrote = self.unwritten
             self.calls += 1
-            self.unwritten = unwritten_told(self.log, self.unwritten)
+            some = unwritten_count(self.log, &n)
             self.calls -= 1
+            # Not before: to make a tuple can fail, or begin a collection that closes the store, which waits for its calls.
+            self.unwritten = (n.count, n.begin, n.end, n.committed, n.wrote) if some else None
         return None if self.unwritten is None or self.unwritten[0] == 0 else self.unwritten[:3]
 
     def _apply(self, options):
@@ -400,19 +399,19 @@ cdef class StoreCore:
     def _stop(self, int64_t timeout_ms):
         """Flushes, waits for dispatch, joins every thread. Returns (errors, bytes not dispatched). Nothing is freed."""
         cdef int rc, waited = 0
-        cdef int64_t end
+        cdef int64_t end, left_ns = timeout_ms * MS, deadline = self.log.io.mono_ns(self.log.io.ctx) + left_ns
         problems = []
         with nogil:
             rc = flush_all(self.log)
             while rc < 0 and rmq_load32(&self.log.fence) == 0:      # it lacks something: for so long, and then for good
-                timeout_ms -= RMQ_WANT_RETRY_NS // MS
-                if timeout_ms < 0:
+                left_ns = deadline - self.log.io.mono_ns(self.log.io.ctx)
+                if left_ns <= 0:
                     log_fence(self.log, rc, FENCE_WRITE)
                 rmq_event_wait(&self.log.room, rmq_event_ticket(&self.log.room), RMQ_WANT_RETRY_NS)
                 rc = flush_all(self.log)
             end = rmq_load(&self.log.wrote)
             if rc >= 0:
-                waited = dispatch_wait(self.dispatcher, end if end < self.log.confirm else self.log.confirm, timeout_ms * MS)
+                waited = dispatch_wait(self.dispatcher, end if end < self.log.confirm else self.log.confirm, left_ns)
             dispatcher_stop(self.dispatcher)
             checkpointer_stop(self.checkpointer)
             flusher_stop(self.flusher)

@@ -5,10 +5,11 @@ Thread-safety: any.
 import os
 import resource
 from errno import EAGAIN, EMFILE, ENFILE, ENOMEM
+from typing import Any
 
 from rmq_store.errors import DiskFull, DurabilityError, OutOfResources, reason
 
-__all__ = ["is_want", "lacking", "late", "no_thread", "unwritten", "want"]
+__all__ = ["disk_is_full", "is_want", "lacking", "late", "no_thread", "unwritten", "want"]
 
 
 def want(code: int, what: str, path: str) -> DurabilityError:
@@ -79,3 +80,11 @@ def _kernel(name: str) -> str:
             return file.read().strip()
     except OSError:         # as it may be for want of descriptors
         return "only so many"
+
+
+def disk_is_full(path: str, options: Any) -> str:
+    """Why puts are refused above disk_full_pct."""
+    limit, force = options.disk_full_pct or 100, options.disk_force_pct
+    which = "disk_force_pct" if force <= limit else f"disk_force_pct is {force}, and the lower limit counts"
+    return (f"the disk of {path} is fuller than disk_full_pct ({limit} %): make room on it, or raise the limit; the store "
+            f"accepts puts again by itself when usage is at or below {min(limit, force)} % ({which})")

@@ -23,6 +23,10 @@ cdef inline int64_t log_readable(Log *log) noexcept nogil:
 cdef LogFile *unwritten_at(Log *log, int64_t offset, int64_t size) noexcept nogil
 # The record at or behind *at, out of the file or out of the pool; *at moves behind it. Held for the caller. NULL: no more.
 cdef LogFile *unwritten_walk(Log *log, int64_t *at, RecordView *v) noexcept nogil
-# (messages that the file lacks, log offset of the first, log offset behind the last, committed and wrote then), with the GIL.
-# `before`: what it returned last, which is returned again where nothing has changed. None: the log is all right, or has none.
-cdef tuple unwritten_told(Log *log, tuple before)
+
+cdef struct Unwritten:
+    int64_t count, begin, end       # messages that the file lacks, log offset of the first, and behind the last
+    int64_t committed, wrote        # of the log then; -1: nothing was counted yet
+
+# Counts; `n` is what it found last, and stays where nothing has changed. False: the log can be written, or has no pool.
+cdef bint unwritten_count(Log *log, Unwritten *n) noexcept nogil

@@ -104,13 +104,11 @@ cdef int64_t _count(Log *log, int64_t *begin, int64_t *end) noexcept nogil:
         log_file_release(f)
 
 
-cdef tuple unwritten_told(Log *log, tuple before):
-    cdef int64_t begin = 0, end = 0, count
+cdef bint unwritten_count(Log *log, Unwritten *n) noexcept nogil:
     cdef int64_t committed = rmq_load(&log.committed), wrote = rmq_load(&log.wrote)
     if log.pool == NULL or (rmq_load32(&log.fence) == 0 and rmq_load32(&log.want) == 0):
-        return None
-    if before is not None and before[3:] == (committed, wrote):
-        return before
-    with nogil:
-        count = _count(log, &begin, &end)
-    return count, begin, end, committed, wrote
+        return False
+    if n.committed != committed or n.wrote != wrote:
+        n.committed, n.wrote = committed, wrote
+        n.count = _count(log, &n.begin, &n.end)
+    return True
