@@ -14,7 +14,7 @@ cdef enum:
 cdef int log_file_have_fd(LogFile *f) noexcept nogil
 # Maps the file and closes its descriptors. For whoever opened it, alone.
 cdef void log_file_drop_fd(FileRow *row, LogFile *f) noexcept nogil
-# Closes those of mapped files that begin in [begin, end); nobody writes or syncs them any more. Any one thread.
+# Closes those of mapped files that lie in [begin, end) as a whole; nobody writes or syncs them any more. Any one thread.
 cdef void row_drop_fds(FileRow *row, int64_t begin, int64_t end) noexcept nogil
 # rmq_io.next_data of the file. Any thread.
 cdef int64_t log_file_next_data(const LogFile *f, int64_t position) noexcept nogil

@@ -45,7 +45,7 @@ cdef void row_drop_fds(FileRow *row, int64_t begin, int64_t end) noexcept nogil:
         i = 0
         if row.count > 0 and begin > row.files[0].start:
             i = (begin - row.files[0].start) // row.file_size
-        if i >= row.count or row.files[i].start >= end:
+        if i >= row.count or row.files[i].start + row.file_size > end:
             break
         begin = row.files[i].start + row.file_size
         _drop(row, row.files[i])
