@@ -431,6 +431,8 @@ cdef int64_t row_release(FileRow *row, int64_t before, int64_t reserve) noexcept
                 rc = f.io.release(f.io.ctx, fd, f.map, f.size)
                 f.io.close(f.io.ctx, fd)
                 n += 1
+            elif fd == -ENOENT or fd == -ESTALE:
+                rc = 0          # somebody has cleaned it
         log_file_release(f)
     return rc if rc < 0 else n
 

@@ -16,4 +16,5 @@ cdef class LogRecovery:
     cdef FileRow *row
     cdef void attach(self, IoTable owner, FileRow *row)
     cdef LogFile *_file(self, int64_t start) except NULL
-    cdef LogFile *_open(self, int64_t start) except NULL        # that file, with its descriptor
+    cdef LogFile *_open(self, int64_t start) except NULL        # that file, with its descriptor, until _close
+    cdef void _close(self, LogFile *f) noexcept

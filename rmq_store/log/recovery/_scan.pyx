@@ -2,7 +2,7 @@
 from libc.stdint cimport INT64_MAX, int32_t, int64_t
 
 from rmq_store.base.io._io cimport IoTable, rmq_io, rmq_pwrite_all
-from rmq_store.base.segment._descriptors cimport log_file_have_fd
+from rmq_store.base.segment._descriptors cimport log_file_drop_fd, log_file_have_fd
 from rmq_store.base.segment._file cimport FileRow, LogFile, log_file_release, log_file_sync_dir, row_find, row_pop
 from rmq_store.codec._bad cimport BAD_NOT, BAD_PLACE, BAD_RECORD_CRC, BAD_TORN, Bad as _Bad, body_bad, parse_bad
 from rmq_store.codec._layout cimport BLANK_SIZE, MAGIC_V1, MAGIC_V2, RECORD_FIXED_SIZE, RECORD_TIMED_SIZE
@@ -205,6 +205,11 @@ cdef class LogRecovery:
             raise OSError(-error, os.strerror(-error), path)
         return f
 
+    cdef void _close(self, LogFile *f) noexcept:
+        # A log may have more files than a process may have descriptors.
+        log_file_drop_fd(self.row, f)
+        log_file_release(f)
+
     def starts(self):
         """Log offsets of the first bytes of the files that are there, ascending: list of int. What is left of a file is not one
         in which a log can end, unless it is the last one."""
@@ -258,7 +263,7 @@ cdef class LogRecovery:
         with nogil:
             end = _last_nonzero(self.io, f, begin, marks)
         path = os.fsdecode(f.path)
-        log_file_release(f)
+        self._close(f)
         if end < 0:
             raise OSError(-end, os.strerror(-end), path)
         return end
@@ -277,7 +282,7 @@ cdef class LogRecovery:
         cdef LogFile *f = self._open(begin)
         cdef int64_t at = self.io.next_data(self.io.ctx, f.fd, begin - f.start)
         path, at = os.fsdecode(f.path), at + f.start if at >= 0 else at
-        log_file_release(f)
+        self._close(f)
         if at < 0:
             raise OSError(-at, os.strerror(-at), path)
         return min(at, end)
@@ -291,7 +296,7 @@ cdef class LogRecovery:
             if rc >= 0:
                 rc = self.io.fdatasync(self.io.ctx, f.fd)
         path = os.fsdecode(f.path)
-        log_file_release(f)
+        self._close(f)
         if rc < 0:
             raise OSError(-rc, os.strerror(-rc), path)
 
@@ -311,7 +316,7 @@ cdef class LogRecovery:
             if rc >= 0:
                 rc = self.io.fdatasync(self.io.ctx, f.fd)
         path = os.fsdecode(f.path)
-        log_file_release(f)
+        self._close(f)
         if rc < 0:
             raise OSError(-rc, os.strerror(-rc), path)
 

@@ -13,8 +13,8 @@ cimport cython
 from libc.stdint cimport INT64_MAX, int32_t, int64_t
 
 from rmq_store.access.core._core cimport StoreCore
-from rmq_store.base.io._io cimport IoTable, rmq_io
-from rmq_store.base.io._sync cimport rmq_event_wake, rmq_load, rmq_load32, rmq_mutex_lock, rmq_mutex_unlock, rmq_publish
+from rmq_store.base.io._io cimport IoTable, rmq_identity, rmq_io
+from rmq_store.base.io._sync cimport ENOENT, rmq_event_wake, rmq_load, rmq_load32, rmq_mutex_lock, rmq_mutex_unlock, rmq_publish
 from rmq_store.base.io._want cimport RMQ_WANT_RETRY_NS, rmq_is_want
 from rmq_store.base.segment._descriptors cimport log_file_have_fd
 from rmq_store.base.segment._file cimport (FileRow, LogFile, log_file_hold, log_file_open_again, log_file_release,
@@ -29,6 +29,19 @@ from rmq_store.base.io.wants import late
 
 cdef extern from "<unistd.h>" nogil:
     int usleep(unsigned int us)
+
+cdef extern from *:
+    """
+    #include <errno.h>
+    #include "rmq_identity.h"
+    /* 0 where the name leads to the file, else -ESTALE or another -errno. */
+    static int named_so(const rmq_identity *i) {
+        struct stat s;
+        if (lstat(i->path, &s) < 0) return -errno;
+        return i->inode == 0 || rmq_identity_is(i, &s) ? 0 : -ESTALE;
+    }
+    """
+    int named_so(const rmq_identity *i) noexcept nogil
 
 cdef int64_t PAUSE_MAX_NS = 50_000_000
 cdef int DELETE_TRIES = 50
@@ -116,7 +129,9 @@ cdef class Withdrawn:
         with nogil:
             if f.size > SLICE:
                 log_file_have_fd(f)     # for _give_back; without one the last unmap frees all of it
-            rc = io.unlink(io.ctx, f.path)
+            rc = named_so(&f.identity)      # the name may be another file's by now
+            if rc == 0:
+                rc = io.unlink(io.ctx, f.path)
         _check(rc, self.path)
         with nogil:
             rc = io.sync_dir(io.ctx, text)
@@ -184,9 +199,10 @@ def log_files(StoreCore store not None):
             break
         absent = f.absent or f.copied       # of a read-only store over several directories, one of which is gone
         modified = 0 if absent else _modified_ms(f)
+        absent = absent or modified == -ENOENT      # its writer has cleaned it, and this store does not follow
         log_file_release(f)
-        _check(modified, store.path)
         if not absent:
+            _check(modified, store.path)
             yield start, modified
         start += size
         store._enter()          # it may be closed by now
