@@ -367,6 +367,9 @@ unsigned rmq_ring_drain(rmq_ring *r) {
         while (r->io->ring_reap(r->io->ctx, &r->uring, &number, &result) == 1) {
             r->busy--;
             some = 1;
+            /* A sync that fails here has failed for good: the kernel tells it once. */
+            int sync = number >= r->first && number < r->next && flight(r, number)->kind == KIND_SYNC;
+            if (sync && result < 0 && result != -ECANCELED) r->error_in_sync = 1;
         }
         if (!some) pause_ms(1);
     }
@@ -385,8 +388,8 @@ int rmq_ring_abandon(rmq_ring *r, rmq_flight *out) {
 }
 
 int rmq_ring_again(rmq_ring *r) {
-    if (r->busy > 0 || r->queued > 0 || r->first != r->next) return -EBUSY;
-    r->error = r->error_in_sync = r->refusals = 0;
+    if (r->busy > 0 || r->queued > 0 || r->first != r->next || r->error_in_sync) return -EBUSY;
+    r->error = r->refusals = 0;
     return 0;
 }
 

@@ -6,7 +6,7 @@ from libc.stdint cimport int64_t, uint32_t
 from libc.stdlib cimport calloc, free
 
 from rmq_store.base.segment._file cimport LogFile
-from rmq_store.log.commitlog._log cimport Backend, Log
+from rmq_store.log.commitlog._log cimport FENCE_WRITE, Backend, Log, log_fence
 from rmq_store.log.flush._pages cimport pages_commit, pages_write
 from rmq_store.log.pool._pool cimport pool_at
 
@@ -29,9 +29,13 @@ cdef struct Foreign:
 
 cdef int _write(Log *log, LogFile *f, int64_t begin, int64_t end) noexcept nogil:
     cdef Foreign *b = <Foreign *> log.backend_state
+    cdef int rc
     if b.it.write == NULL:
         return pages_write(log, f, begin, end)
-    return b.it.write(b.state, f.fd, pool_at(log.pool, begin), end - begin, begin - f.start)
+    rc = b.it.write(b.state, f.fd, pool_at(log.pool, begin), end - begin, begin - f.start)
+    if rc < 0:
+        log_fence(log, rc, FENCE_WRITE)         # also for a want: it may sync as well, and no sync is tried again
+    return rc
 
 
 cdef int _commit(Log *log, int64_t to) noexcept nogil:
