@@ -41,6 +41,7 @@ struct rmq_lane {
     rmq_lane *next;             /* in the row of those that wait for their turn */
     rmq_item *first, **last;
     int64_t count, bytes;       /* of those that nobody has taken */
+    int64_t taken;              /* bytes of the one that is taken and not served */
     int64_t unserved;           /* atomic: those, and the one that is taken */
     int gone;                   /* atomic */
     char busy, waits;           /* one is taken and not served; it stands in the row */
@@ -82,6 +83,7 @@ struct rmq_net {
     rmq_mutex passed_lock;
     rmq_lane *turns_first, **turns_last;    /* the row of lanes that have something, in the order of their turns */
     rmq_lane own;               /* of what belongs to no connection */
+    int64_t taken_bytes;        /* of requests that are taken and not served: Python works on some in steps, and keeps them */
     int64_t passed_count, passed_bytes;
     rmq_event passed;
     rmq_frame frame;

@@ -104,11 +104,14 @@ static rmq_item *opened(rmq_connection *c) {
     return NULL;
 }
 
+enum { SMALL = 1 << 16 };       /* such requests do not wait for the end of large ones that take long */
+
 /* This thread alone adds: what was free stays free. */
 static int full(rmq_net *net, const rmq_lane *lane, int32_t size) {
     rmq_mutex_lock(&net->passed_lock);
     int no_room = net->passed_count >= net->limits.passed
-                  || (net->passed_count > 0 && net->passed_bytes + size > net->limits.passed_bytes);
+                  || (net->passed_count > 0 && net->passed_bytes + size > net->limits.passed_bytes)
+                  || (size > SMALL && net->taken_bytes > 0 && net->taken_bytes + size > net->limits.passed_bytes);
     if (lane && !no_room)
         no_room = rmq_load(&lane->unserved) >= net->limits.passed_of_one
                   || (lane->count > 0 && lane->bytes + size > net->limits.passed_bytes / 8);
@@ -199,6 +202,8 @@ rmq_item *rmq_net_take(rmq_net *net, int64_t timeout_ns) {
             turn_leave(net, lane);
             lane->busy = lane->known = 1;
             item = lane_take(net, lane);
+            lane->taken = item->size;
+            net->taken_bytes += item->size;
         }
         rmq_mutex_unlock(&net->passed_lock);
         if (item || slept || timeout_ns == 0 || rmq_net_stopped(net)) return item;
@@ -209,6 +214,8 @@ rmq_item *rmq_net_take(rmq_net *net, int64_t timeout_ns) {
 void rmq_net_served(rmq_net *net, rmq_lane *lane) {
     rmq_mutex_lock(&net->passed_lock);
     lane->busy = 0;
+    net->taken_bytes -= lane->taken;
+    lane->taken = 0;
     rmq_add(&lane->unserved, -1);
     lane_waits(net, lane);
     int waits = lane->waits, over = lane->first == NULL && lane->gone;

@@ -51,6 +51,7 @@ class Routes:
         self._kv_bytes = 0
         self._list_of_all: bytes | None = None      # of topics, as long as it holds
         self._changes = 0
+        self._busy = False                          # somebody's steps are under way
         self._processors: dict[int, Callable[[object, Frame], Frame | Steps]] = {
             100: self._put_kv, 101: self._get_kv, 102: self._delete_kv, 103: self._register, 104: self._unregister,
             105: self._route, 106: self._cluster, 206: self._topics, 216: self._delete_topic, 219: self._list_kv,
@@ -72,20 +73,31 @@ class Routes:
             return end.value        # type: ignore[no-any-return]
         return steps
 
-    @staticmethod
-    def _answered(processor: Callable[[object, Frame], Frame | Steps], channel: object, frame: Frame) -> Steps:
+    def _answered(self, processor: Callable[[object, Frame], Frame | Steps], channel: object, frame: Frame) -> Steps:
         try:
             answer = processor(channel, frame)
-            return fitting(answer if isinstance(answer, Frame) else (yield from answer))
+            return fitting(answer if isinstance(answer, Frame) else (yield from self._alone(answer)))
         except KeyError as error:
             return frame.answer(SYSTEM_ERROR, f"the request lacks the field {error}")
         except Refused as error:
             return frame.answer(SYSTEM_ERROR, str(error))
 
+    def _alone(self, steps: Steps) -> Steps:
+        """What takes long is done one after the other: it has memory for one, and a broker's registrations keep their order."""
+        while self._busy:
+            yield
+        self._busy = True
+        try:
+            return (yield from steps)
+        finally:
+            self._busy = False
+
     def gone(self, channel: object) -> None:
         """A connection has ended: the brokers that registered on it last are forgotten."""
-        self._brokers = {key: b for key, b in self._brokers.items() if b.channel is not channel}
-        self._changed()
+        stay = {key: b for key, b in self._brokers.items() if b.channel is not channel}
+        if len(stay) < len(self._brokers):
+            self._brokers = stay
+            self._changed()
 
     def _changed(self) -> None:
         self._changes += 1
@@ -124,7 +136,7 @@ class Routes:
     def _read(broker: str, topics: Iterator[Told | None]) -> Generator[None, None, tuple[dict[str, dict[str, Any]], Any]]:
         """The topics of a body, and its dataVersion."""
         found: dict[str, dict[str, Any]] = {}
-        until = time.monotonic() + STEP_S
+        until, rows = time.monotonic() + STEP_S, 0
         for told in topics:
             if time.monotonic() >= until:
                 yield
@@ -142,7 +154,8 @@ class Routes:
                 raise Refused(f"the configuration of topic {name:.127} is not one")
             found[name] = {"brokerName": broker, "readQueueNums": numbers[0], "writeQueueNums": numbers[1], "perm": numbers[2],
                            "topicSysFlag": numbers[3]}
-            if len(found) > TOPICS_MAX:
+            rows += 1
+            if rows > TOPICS_MAX:       # also of one name
                 raise Refused(f"more than {TOPICS_MAX} topics")
         raise AssertionError("the end has no name")
 

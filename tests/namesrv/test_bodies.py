@@ -108,9 +108,14 @@ def test_a_large_registration_and_the_list_of_all_topics_let_others_in_between(m
     steps = server.answer("one", Frame(103, 1, WHO | {"compressed": str(compressed).lower()}, body))
     for _ in range(400):
         next(steps)
-        assert json.loads(ask(server, 206).body) == {"topicList": []}       # nothing is there before all is read
+        assert ask(server, 105, topic="topic-0").code == 17     # nothing is there before all is read
+    waits = server.answer("two", Frame(206, 1))                 # what takes long is done one after the other
+    next(waits)
     assert whole(steps).code == 0
     names = {f"topic-{n}" for n in range(500)}
+    assert set(json.loads(whole(waits).body)["topicList"]) == names
+    server.gone("nobody")                                       # changes nothing
+    server._changed()
     steps = server.answer("one", Frame(206, 1))
     for _ in range(100):
         next(steps)
@@ -119,6 +124,21 @@ def test_a_large_registration_and_the_list_of_all_topics_let_others_in_between(m
     assert set(json.loads(ask(server, 206).body)["topicList"]) == names - {"topic-7"}
     monkeypatch.setattr(routes, "body_of", None)                            # made once
     assert len(json.loads(ask(server, 206).body)["topicList"]) == 499
+
+
+def test_one_registration_at_a_time_and_the_next_when_its_client_has_gone(monkeypatch):
+    monkeypatch.setattr(routes, "STEP_S", 0.0)
+    server = Routes()
+    many = [server.answer(n, Frame(103, 1, WHO | {"brokerName": f"b{n}"}, table(50))) for n in range(3)]
+    for steps in many * 3:
+        next(steps)
+    many[0].close()                                             # its connection has ended
+    next(many[2])                                               # has the turn now
+    assert whole(many[2]).code == 0 and whole(many[1]).code == 0
+    assert json.loads(ask(server, 106).body)["brokerAddrTable"].keys() == {"b1", "b2"}
+    twice = b'{"topicConfigSerializeWrapper":{"topicConfigTable":{%s}}}' % b",".join([b'"T":{"perm":6}'] * 60)
+    monkeypatch.setattr(routes, "TOPICS_MAX", 50)
+    assert "more than 50 topics" in ask(server, 103, twice, **WHO).remark      # also of one name
 
 
 def test_a_real_server_with_a_client_that_registers_all_the_time():
