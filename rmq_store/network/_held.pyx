@@ -19,7 +19,7 @@ cdef enum:
     TURN = 16                   # pulls of one tag that are tried in a row, before those of another
     TAGS_OF_ONE = 8             # a pull weighs one more for each so many tags
 
-cdef int64_t SLOT_NS = 250_000_000, UNITS_OF_ROUND = 8192, TRIES_OF_ROUND = 128
+cdef int64_t SLOT_NS = 250_000_000, UNITS_OF_ROUND = 8192, TRIES_OF_ROUND = 128, EXPIRED_OF_ROUND = 64
 
 
 # ---- queues
@@ -244,7 +244,7 @@ cdef void held_drop(Service *s, rmq_connection *c, Held *h) noexcept nogil:
 # ---- what came
 
 cdef void held_begin(Service *s) noexcept nogil:
-    s.units_left, s.tries_left = UNITS_OF_ROUND, TRIES_OF_ROUND
+    s.units_left, s.tries_left, s.expired_left = UNITS_OF_ROUND, TRIES_OF_ROUND, EXPIRED_OF_ROUND
 
 
 cdef void _wake(Service *s, HeldTag *t, int64_t offset) noexcept nogil:
@@ -413,9 +413,9 @@ cdef Held *held_expired(Service *s) noexcept nogil:
         if h == NULL:
             s.held_slot += 1
             continue
-        if s.tries_left <= 0:
+        if s.expired_left <= 0:
             return NULL
-        s.tries_left -= 1
+        s.expired_left -= 1
         h.pull.offset = _known_from(h)
         rmq_count(&s.tries, 1)
         return h
@@ -429,7 +429,7 @@ cdef void held_later(Service *s, Held *h) noexcept nogil:
 
 cdef bint held_left(const Service *s) noexcept nogil:
     return (s.due_first != NULL or s.waking_first != NULL
-            or (s.held_count > 0 and s.held_slot < s.expired_to and s.tries_left <= 0))
+            or (s.held_count > 0 and s.held_slot < s.expired_to and s.expired_left <= 0))
 
 
 cdef void held_stop(Service *s) noexcept nogil:

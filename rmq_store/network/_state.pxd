@@ -195,7 +195,8 @@ cdef struct Service:
     HeldTag *waking_last
     int64_t waking_turn         # how many of the first one were tried in a row
     int64_t units_left          # of this round: how many entries may be looked at,
-    int64_t tries_left          # and how many pulls be tried
+    int64_t tries_left          # how many pulls be tried,
+    int64_t expired_left        # and how many be tried because their time is over
     int64_t noted[NOTED][2]     # hash of (group, topic, queue), and when its offset was last passed on
     # ---- counts: rmq_count
     int64_t sends, sends_long, batches
