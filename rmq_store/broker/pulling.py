@@ -24,6 +24,7 @@ SUSPEND_MAX_MS = 3_600_000
 TAGS_MAX = 32 << 10
 COUNT_MAX = 1 << 16
 AWAITED_MAX = 100_000           # light queues without a message
+AWAITED_LOOK_S = 1.0            # between two looks at which of them got one
 OFFSET_MOVED_EVENT = "OFFSET_MOVED_EVENT"
 INNER_BATCH = 0x80          # bit of a record's sysFlag
 
@@ -55,6 +56,7 @@ class Pulling:
         self._counting = threading.Lock()
         self._memory = memory_limit()
         self._awaited: set[str] = set()         # light queues that had no message when somebody began to wait for one
+        self._awaited_look = 0.0                # when they may be looked at again
 
     def processors(self) -> dict[int, Processor]:
         return {11: self._pull, 361: self._pull}
@@ -146,6 +148,8 @@ class Pulling:
     def _count(self, pull: Pull, result: GetResult, took_ns: int) -> None:
         """For the figures of the group, as a consumer of this process counts."""
         store, last = self._core.store, result[len(result) - 1]
+        if self._core.groups.get(pull.group) is None:       # %LMQ%...: any text is one, and a row is never removed
+            return
         with self._counting:
             store._consuming.counts_of(pull.group, pull.topic).got(
                 pull.queue_id, took_ns, result, store.max_log_offset - last.offset - last.size,
@@ -213,16 +217,21 @@ class Pulling:
     def _may_await(self, name: str) -> bool:
         """A queue that is waited for stays in the store's table, and clients can name any light queue."""
         with self._counting:
-            if name not in self._awaited and self._core.store.max_offset(name, 0) == 0:
-                if len(self._awaited) >= AWAITED_MAX:
-                    return False
-                self._awaited.add(name)
-            return True
+            if name in self._awaited or self._filled(name):
+                return True
+            if len(self._awaited) >= AWAITED_MAX and time.monotonic() >= self._awaited_look:
+                self._awaited = {one for one in self._awaited if not self._filled(one)}
+                self._awaited_look = time.monotonic() + AWAITED_LOOK_S
+            return len(self._awaited) < AWAITED_MAX
+
+    def _filled(self, name: str) -> bool:
+        return self._core.store.max_offset(name, 0) > 0
 
     def _hold(self, pull: Pull, bits: int, answer: Frame) -> Frame | None:
         """Keeps the pull; the answer that it has now is sent when nothing comes."""
         request, options = pull.request, self._core.options
-        if is_light(self._core.store, pull.topic) and not self._may_await(pull.topic):
+        light = is_light(self._core.store, pull.topic)
+        if light and not self._may_await(pull.topic):
             raise Refused(Code.SYSTEM_BUSY, f"light queue {pull.topic} has no message, and clients wait for {AWAITED_MAX} such "
                           "queues already: wait for queues that have messages")
         wait_ms = min(request.long("suspendTimeoutMillis", 0), SUSPEND_MAX_MS)
@@ -259,4 +268,10 @@ class Pulling:
         all_of_them = sub.tags is None and sub.sql is None
         held = Held(request.connection.id, pull.topic, pull.queue_id, pull.offset, time.monotonic() + max(wait_ms, 0) / 1000,
                     run, None if all_of_them else (sub.kind, sub.text), None if all_of_them else look)
-        return None if self._core.held.add(held) else answer
+        request.frame.body = b""        # nothing needs it
+        if not self._core.held.add(held):
+            return answer
+        if light and not self._filled(pull.topic):
+            with self._counting:
+                self._awaited.add(pull.topic)
+        return None
