@@ -38,6 +38,7 @@ class Kept:
         self._began = {name: str(value) for table in (options.table(), dict(store.options)) for name, value in
                        table.items()}
         found: Rows = self._file.load(_take) or {}
+        self._written = bool(found)         # whether the file has changes
         self._rows = {name: row for name, row in found.items() if self._repeat(name, row)}
         if self._rows:
             log.warning("options that updateBrokerConfig has changed hold again: %s; %s keeps them, and a start with another "
@@ -64,26 +65,30 @@ class Kept:
         changed, and a restart will not know."""
         with self._lock:
             self._reconfigure(given)
-            before = dict(self._rows)
             for key, value in given.items():
-                name, now = self._now(key)
+                found = self._now(key)
+                if found is None:
+                    continue
+                name, now = found
                 if str(now) == self._began[name]:
                     self._rows.pop(name, None)
                 else:
                     self._rows[name] = {"name": key, "value": str(value), "before": self._began[name]}
-            if self._rows != before:
+            if self._rows or self._written:     # also what a save before this one did not get written
                 self._save()
 
-    def _now(self, key: str) -> tuple[str, Any]:
+    def _now(self, key: str) -> tuple[str, Any] | None:
+        """The option's name and value; None of a key that has no effect."""
         own, _ = split({key: None})
         if own:
             name = next(iter(own))
             return name, self._options[name]
-        option = BY_NAME.get(key) or BY_UPSTREAM[key]
-        return option.name, self._store.options[option.name]
+        option = BY_NAME.get(key) or BY_UPSTREAM.get(key)
+        return None if option is None else (option.name, self._store.options[option.name])
 
     def _save(self) -> None:
-        self._file.save({"changed": self._rows})
+        self._file.save({"changed": self._rows})        # nothing happens where the file says so already
+        self._written = bool(self._rows)
 
 
 def _take(content: Any) -> Rows:

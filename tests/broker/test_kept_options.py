@@ -1,4 +1,5 @@
 """updateBrokerConfig (code 25) over restarts, the keys of a broker.conf that have no effect, and clients of other protocols."""
+import errno
 import json
 import logging
 import os
@@ -66,6 +67,19 @@ def test_who_starts_it_with_another_value_decides_anew(tmp_path, caplog):
         assert shown(peer).items() >= {"brokerPermission": "2", "fileReservedTime": "48"}.items()
         assert peer.ask(25, b"brokerPermission=6").code == 0        # as it began: nothing is left to keep
     assert json.loads((tmp_path / "s/config/brokerChanges.json").read_text()) == {"changed": {}}
+
+
+@pytest.mark.parametrize("more", [b"", b"\nputMessageTimeout=8000"], ids=["again", "with a key without effect"])
+def test_a_change_that_could_not_be_written_is_kept_by_the_next_try(tmp_path, more):
+    io = ProbeIo(keep_bytes=False)
+    with opened(tmp_path / "s", _io=io) as broker, Peer(broker.address) as peer:
+        io.fail("open", 1, errno.ENOSPC, path="brokerChanges.json", sticky=True)
+        assert peer.ask(25, b"brokerPermission=4").code == 1        # it holds now, and the answer says that it is not kept
+        assert shown(peer)["brokerPermission"] == "4"
+        io.clear()
+        assert peer.ask(25, b"brokerPermission=4" + more).code == 0
+    with opened(tmp_path / "s") as broker, Peer(broker.address) as peer:
+        assert shown(peer)["brokerPermission"] == "4"
 
 
 def test_what_is_refused_or_not_written_is_told(tmp_path):
