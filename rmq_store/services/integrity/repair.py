@@ -193,13 +193,13 @@ class _Repair:
             self.extended = True
             if not self.dry_run:
                 self.journal.note("extend", file=path, length=length)
+                self._mark_open()       # first: whoever opens what a kill leaves here recovers it
                 fd = self.files.open(path, os.O_RDWR)
                 try:
                     self.io.fallocate(fd, 0, size)      # really: puts go through a map, where a full disk would be a SIGBUS
                     self.files.sync(fd)
                 finally:
                     self.files.close(fd)
-                self._mark_open()
         return done
 
     def _mark_open(self) -> None:
