@@ -165,7 +165,7 @@ def test_a_file_of_another_size_is_refused(make, size):
     path = os.path.join(index.dir, name)
     other = os.path.join(index.dir, "30000101000000000")
     with open(other, "wb") as file:
-        file.write(bytes(size))
+        file.write(b"\1" * size)
     with pytest.raises(CorruptionError) as e:
         make(4, 3, dir=index.dir)
     assert e.value.path == other and f"{size} bytes" in str(e.value) and "116 bytes" in str(e.value)

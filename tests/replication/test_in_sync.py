@@ -80,7 +80,8 @@ def test_one_slave_that_came_back_counts_once(tmp_path: Path) -> None:
         until(lambda: [r.sent_bytes for r in m.replicas()] == [end, end], 20_000)
         before.report(end)
         with connected(m) as after:
-            after.report(end)
+            after.report(end // 2)
+            until(lambda: sorted(r.sent_bytes for r in m.replicas()) == [end // 2, end, end], 20_000)
             after.report(end)
             until(lambda: sum(r.offset == end for r in m.replicas()) == 2, 20_000)
             assert lost.result().status == PutStatus.FLUSH_SLAVE_TIMEOUT

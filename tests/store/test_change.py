@@ -11,7 +11,7 @@ VALUES = {"store_host": "[::1]:1", "delay_levels": (1000, 2000), "retention_hour
           "disk_full_pct": 100, "stats_file_interval_ms": 1000, "pool_window_size_bytes": 8192, "flush_backend": "msync",
           "clean_files_max": 1}
 # They change the process for good, or what a store holds or shows, and have tests of their own.
-ELSEWHERE = {"signals", "guard_maps", "readonly", "follow", "commitlog_path", "commitlog_paths_readonly",
+ELSEWHERE = {"signals", "guard_maps", "readonly", "follow", "skip_holes", "commitlog_path", "commitlog_paths_readonly",
              "consumequeue_path", "index_path",
              "duplication_enabled", "record_crc_required", "put_hooks", "dispatchers", "role", "ha_listen", "ha_master",
              "ha_master_broker", "in_sync_replicas", "min_in_sync_replicas",
