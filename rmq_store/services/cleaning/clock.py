@@ -5,7 +5,8 @@ held against the monotonic one between two looks; what it gained by being set is
 have really lived for as long as they are to be kept. So a correct clock that was wrong before delays cleaning by that time, no
 more. A machine that slept looks the same as one whose clock was set. What the clock gained between the newest message and the
 open does not count for the first ten minutes: a machine may have begun with a wrong clock, which is set right soon.
-Transactions grow too old by the same time. Not thread-safe: the cleaner's lock, or one thread.
+Transactions grow too old by the same time, but for what was gained before the open.
+Not thread-safe: the cleaner's lock, or one thread.
 """
 from rmq_store.base.io.files import ControlFiles
 from rmq_store.events import Event, emit
