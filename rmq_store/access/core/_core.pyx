@@ -399,9 +399,10 @@ cdef class StoreCore:
     def _stop(self, int64_t timeout_ms):
         """Flushes, waits for dispatch, joins every thread. Returns (errors, bytes not dispatched). Nothing is freed."""
         cdef int rc, waited = 0
-        cdef int64_t end, left_ns = timeout_ms * MS, deadline = self.log.io.mono_ns(self.log.io.ctx) + left_ns
+        cdef int64_t end, deadline, left_ns = timeout_ms * MS
         problems = []
         with nogil:
+            deadline = self.log.io.mono_ns(self.log.io.ctx) + left_ns
             rc = flush_all(self.log)
             while rc < 0 and rmq_load32(&self.log.fence) == 0:      # it lacks something: for so long, and then for good
                 left_ns = deadline - self.log.io.mono_ns(self.log.io.ctx)
