@@ -82,7 +82,7 @@ def test_cleaning_tells_of_no_loss_that_is_none(tmp_path, caplog):
 def test_offsets_by_time(store):
     there, high = messages(store), store.max_offset("C", 0)
     times = sorted({time for _, time in there})
-    assert len(times) > 5
+    assert len(times) > 1
     for when in {0, *times, *(time + 1 for time in times), *(time - 1 for time in times), times[-1] + 1000}:
         lower, upper = bounds(there, high, when)
         assert store.offset_by_time("C", 0, when) == store.offset_by_time("C", 0, when, boundary="lower") == lower, when
