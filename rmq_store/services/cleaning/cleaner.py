@@ -11,6 +11,7 @@ finds a shorter log, and queues and index that begin earlier than it, which thei
 import os
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rmq_store.access.core._building import set_full
@@ -285,7 +286,8 @@ class Cleaner:
         """The manifest goes first: one without its file tells of a lost file."""
         path = os.path.join(self._places.manifests, f"{file.start:020d}")
         if os.path.lexists(path) and not os.path.islink(self._places.manifests):
-            self._files.unlink(path)
+            with suppress(FileNotFoundError):       # the sealer was first
+                self._files.unlink(path)
             self._files.sync_dir(self._places.manifests)
         file.delete()
 

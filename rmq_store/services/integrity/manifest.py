@@ -19,6 +19,7 @@ import sys
 import time
 from array import array
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import cache, partial
 from importlib.machinery import PathFinder
 
@@ -169,7 +170,8 @@ def drop(files: ControlFiles, root: str, keep: Callable[[int, int], bool]) -> in
         except CorruptionError:
             manifest = None
         if manifest is None or not keep(start, manifest.size):
-            files.unlink(path_of(root, start))
+            with suppress(FileNotFoundError):       # cleaning, or the sealer, was first
+                files.unlink(path_of(root, start))
             dropped += 1
     if dropped:
         files.sync_dir(os.path.join(root, DIRECTORY))
