@@ -22,7 +22,7 @@ int rmq_guard_install(void); /* 0 or -errno; again: nothing happens */
 /* Guards [at, at + n), a map of `file` from its beginning; *lost is set to nothing. Returns a number above 0, or -ENOMEM.
  * Needs no descriptor: the handler asks the name of the file how long it is, where that still leads to it. */
 int rmq_guard_add(void *at, size_t n, const rmq_identity *file, int writable, rmq_lost *lost);
-void rmq_guard_remove(int number); /* before the map goes; *lost and *file are not touched any more */
+void rmq_guard_remove(int number); /* call it before munmap; *lost and *file are unused from then on */
 
 static inline int rmq_lost_any(const rmq_lost *l) { return rmq_load(&l->end) != 0; }
 static inline int rmq_lost_in(const rmq_lost *l, int64_t begin, int64_t end) {

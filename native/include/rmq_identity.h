@@ -1,4 +1,4 @@
-/* Which file a path led to while a descriptor of it was open: for whoever closes that and looks at the name again later. */
+/* The file that a path led to while its descriptor was open. Code that closes it compares the name with this later. */
 #ifndef RMQ_IDENTITY_H
 #define RMQ_IDENTITY_H
 #include <stdint.h>

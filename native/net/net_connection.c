@@ -362,7 +362,7 @@ static void keep(rmq_connection *c, const unsigned char *at, size_t n) {
         }
         c->in_room = n;
     }
-    if (at != c->in) memmove(c->in, at, n);     /* else it waits, and is looked at a thousand times a second */
+    if (at != c->in) memmove(c->in, at, n);     /* a frame that waits stays in place: it is tried each ms */
     c->in_size = n;
     if (c->in_room > 2 * READ_SIZE && c->in_room / 4 > n) {        /* a large frame has gone */
         unsigned char *smaller = realloc(c->in, n);

@@ -1,5 +1,5 @@
 """Options that clients have changed by updateBrokerConfig (code 25), kept over restarts in config/brokerChanges.json, where
-RocketMQ writes its broker.conf anew.
+RocketMQ rewrites its broker.conf.
 
     {"changed": {option: {"name": as it was sent, "value": text, "before": text of the value that the broker began with}}}
 

@@ -8,11 +8,11 @@ from rmq_store.base.io._sync cimport rmq_event
 from rmq_store.base.segment._file cimport FileRow, LogFile
 
 cdef enum:
-    UNFLUSHED_FILES = 24            # so many files are flushed whatever the interval; of twice as many, no more are made
+    UNFLUSHED_FILES = 24            # at so many the log is flushed early; at twice as many no file is made
 
-# `fd` is open: 0 or -errno. For whoever writes the file, alone.
+# Opens `fd` again if it is closed: 0 or -errno. The caller is the only user of the descriptors.
 cdef int log_file_have_fd(LogFile *f) noexcept nogil
-# Maps the file and closes its descriptors. For whoever opened it, alone.
+# Maps the file and closes its descriptors. The caller is the only user of them.
 cdef void log_file_drop_fd(FileRow *row, LogFile *f) noexcept nogil
 # Closes those of mapped files that lie in [begin, end) as a whole; nobody writes or syncs them any more. Any one thread.
 cdef void row_drop_fds(FileRow *row, int64_t begin, int64_t end) noexcept nogil
