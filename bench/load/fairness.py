@@ -39,6 +39,11 @@ def send(program: Path, broker: Running, seconds: float) -> Row:
     return found
 
 
+def alone_of(program: Path, broker: Running, seconds: float) -> Row:
+    """The middle one of three: on two cores one run differs from the next by a fifth."""
+    return sorted((send(program, broker, seconds) for _ in range(3)), key=lambda row: row["per_s"])[1]
+
+
 @contextmanager
 def beside(kind: str, broker: Running) -> Iterator[Row]:
     """The hostile client; what it did is in the row at the end."""
@@ -78,8 +83,7 @@ def of_ours(base: Path, program: Path, kinds: list[str], seconds: float, pause_s
     for kind in kinds:
         with scratch(base) as place, brokers.ours(place / "store") as broker:
             send(program, broker, seconds / 2)
-            alone = send(program, broker, seconds)
-            yield {"subject": OURS} | one(program, broker, kind, alone, seconds, pause_s, True)
+            yield {"subject": OURS} | one(program, broker, kind, alone_of(program, broker, seconds), seconds, pause_s, True)
 
 
 def of_real(base: Path, program: Path, kinds: list[str], seconds: float, pause_s: float) -> Iterator[Row]:
@@ -91,7 +95,7 @@ def of_real(base: Path, program: Path, kinds: list[str], seconds: float, pause_s
             return
         for _ in range(4):              # a JVM compiles what it has run often
             send(program, broker, seconds)
-        alone = send(program, broker, seconds)
+        alone = alone_of(program, broker, seconds)
         for kind in kinds:
             try:
                 yield {"subject": RELEASE} | one(program, broker, kind, alone, seconds, pause_s, False)

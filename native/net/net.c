@@ -201,6 +201,7 @@ static void *run(void *arg) {
         int n = epoll_wait(net->epoll, events, EVENTS, patience_ms(net));
         net->now = rmq_clock_ns();
         if (net->service.begin) net->service.begin(net->service.ctx);
+        net->busy = n;
         for (int i = 0; i < n; i++) serve_event(net, &events[i]);
         if (net->stalled > 0) retry_stalled(net);
         if (net->now >= net->sweep_at) sweep(net);

@@ -4,7 +4,12 @@
 #include "rmq_net.h"
 #include "rmq_wake.h"
 
-enum { READ_SIZE = 1 << 16, TURN_SIZE = 1 << 18, EVENTS = 64, OUT_KEPT = 1 << 14, TLS_HANDSHAKE = 0x16, STAGE_SIZE = 1 << 18 };
+/* TURN_SIZE: of a large frame what one turn reads; BESIDE_SIZE: while others have something to be served, too */
+enum {
+    READ_SIZE = 1 << 16, TURN_SIZE = 1 << 18, BESIDE_SIZE = 1 << 14, EVENTS = 64, OUT_KEPT = 1 << 14, TLS_HANDSHAKE = 0x16,
+    STAGE_SIZE = 1 << 18,
+    SYSTEM_ERROR = 1,           /* RocketMQ: RemotingSysResponseCode */
+};
 #define SECOND INT64_C(1000000000)
 
 struct rmq_connection {
@@ -15,6 +20,7 @@ struct rmq_connection {
     unsigned char *in;          /* bytes without a whole frame, or, stalled, whole ones */
     unsigned char *out;
     size_t in_size, in_room;
+    size_t refused;             /* bytes to come of a frame that was answered already: they are read and dropped */
     size_t counted, waiting;    /* in_size, in `buffered`, or in `waiting` while whole frames wait there */
     size_t out_from, out_size, out_room;    /* [out_from, out_size) is to be sent */
     int64_t heard;
@@ -31,6 +37,7 @@ struct rmq_connection {
     char more, gathers;         /* the next request is here already; the kernel keeps what was sent until more comes */
     char begun;                 /* it is known whether it begins as TLS does */
     char adopted;               /* `local` is not that of the socket */
+    char may_be_large;          /* the unfinished frame that `in` begins with may have so large a body */
     char asked;                 /* the service answered the next request RMQ_LATER */
     char passes, stays;         /* and RMQ_PASS, but there was no room for it; it stays if the connection ends */
     rmq_address peer, local;
@@ -63,6 +70,7 @@ struct rmq_net {
     rmq_net_counts counts;
     int listeners[RMQ_NET_LISTENERS], listening, epoll, wake;
     int stop, started, stopped, tls, more;
+    int busy;                               /* events of this round: with more than one, turns are short */
     int64_t now, sweep_at, accept_at;       /* accept_at: until then none is taken; 0: they are */
     int64_t refused_at;         /* when it was last said that a connection was refused; 0: never */
     int64_t stranger_at;        /* and that a peer speaks another protocol */

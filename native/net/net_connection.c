@@ -3,10 +3,12 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include "net.h"
+#include "rmq_bytes.h"
 
 uint64_t rmq_connection_id(const rmq_connection *c) { return c->id; }
 const rmq_address *rmq_connection_peer(const rmq_connection *c) { return &c->peer; }
@@ -261,6 +263,34 @@ static rmq_done serve(rmq_connection *c, const unsigned char *at, int32_t size) 
     return done;
 }
 
+/* Bodies of these may fill a frame: messages, and the topics of a broker that registers with a name server. */
+static int may_be_large(int32_t code) {
+    return code == 10 || code == 310 || code == 320 || code == 324 || code == 325 || code == 103;
+}
+
+/* A frame of `size` bytes, of which `n` are here. One whose body is larger than its request may have is answered as soon as its
+ * header is here, and is never kept: RMQ_DONE. RMQ_PASS: the rest is to be read. */
+static rmq_done refuse_large(rmq_connection *c, const unsigned char *at, size_t n, int32_t size) {
+    rmq_frame *f = &c->net->frame;
+    if (c->may_be_large || size <= RMQ_BODY_MOST || n < 8) return RMQ_PASS;
+    int32_t head = 8 + (int32_t)((uint32_t)rmq_get32(at + 4) & 0xFFFFFF);
+    if (n < (size_t)head) return RMQ_PASS;
+    if (rmq_frame_decode(at, head, f) < 0) return RMQ_BAD;
+    c->may_be_large = size - head <= RMQ_BODY_MOST || f->flag & RMQ_RESPONSE || may_be_large(f->code);
+    if (c->may_be_large) return RMQ_PASS;
+    c->refused = (size_t)size - n;
+    if (f->flag & RMQ_ONEWAY) return RMQ_DONE;
+    char why[128];
+    snprintf(why, sizeof why, "the body of request %d has %d bytes, the limit is %d: send less in one request", f->code,
+             size - head, RMQ_BODY_MOST);
+    unsigned char *to = rmq_connection_room(c, RMQ_ANSWER_ROOM + 2 * sizeof why);
+    if (to == NULL) return RMQ_DONE;
+    rmq_answer a;
+    rmq_answer_begin(&a, to, f->serialize, SYSTEM_ERROR, f->opaque, f->version, why);
+    rmq_connection_filled(c, (size_t)rmq_answer_end(&a, 0));
+    return RMQ_DONE;
+}
+
 /* What begins like this is no frame: whose clients these are is said once a minute. */
 static void say_stranger(rmq_net *net, const unsigned char *at) {
     int http2 = memcmp(at, "PRI ", 4) == 0, tls = at[0] == TLS_HANDSHAKE && at[1] == 3;
@@ -279,10 +309,17 @@ static size_t serve_all(rmq_connection *c, const unsigned char *at, size_t n) {
             break;
         }
         int32_t size = rmq_frame_size(at + done, n - done);
-        if (size == 0 || (size > 0 && (size_t)size > n - done)) break;
-        c->more = size > 0 && n - done > (size_t)size;      /* so much of its answer may wait for the next one's */
-        rmq_done rc = size < 0 ? RMQ_BAD : serve(c, at + done, size);
-        c->more = 0;
+        if (size == 0) break;
+        rmq_done rc = RMQ_BAD;
+        if (size > 0 && (size_t)size > n - done) {
+            rc = refuse_large(c, at + done, n - done, size);
+            if (rc == RMQ_DONE) done = n;
+            if (rc != RMQ_BAD) break;
+        } else if (size > 0) {
+            c->more = n - done > (size_t)size;      /* so much of its answer may wait for the next one's */
+            rc = serve(c, at + done, size);
+            c->more = c->may_be_large = 0;
+        }
         if (rc == RMQ_BAD) {
             if (size < 0) say_stranger(c->net, at + done);
             rmq_count(&c->net->counts.bad, 1);
@@ -377,6 +414,13 @@ static void keep(rmq_connection *c, const unsigned char *at, size_t n) {
     if (net->waiting > net->limits.waiting && c->waiting) close_waiting(net);
 }
 
+/* A large frame that is passed on may take the buffer with it: see queue_pass. */
+static void serve_kept(rmq_connection *c) {
+    unsigned char *at = c->in;
+    size_t n = c->in_size, done = serve_all(c, at, n);
+    if (!c->dead) keep(c, at + done, n - done);
+}
+
 /* Where to read to: the chunk, or behind the unfinished frame that is there, as much as it lacks and little more. */
 static unsigned char *room_to_read(rmq_connection *c, size_t *room) {
     *room = READ_SIZE;
@@ -393,7 +437,8 @@ static unsigned char *room_to_read(rmq_connection *c, size_t *room) {
         c->in_room = next;
     }
     *room = c->in_room - c->in_size;
-    if (*room > TURN_SIZE) *room = TURN_SIZE;       /* others have their turn in between */
+    size_t turn = c->net->busy > 1 ? BESIDE_SIZE : TURN_SIZE;
+    if (*room > turn) *room = turn;
     return c->in + c->in_size;
 }
 
@@ -417,9 +462,10 @@ static int begins_with_frame(rmq_connection *c) {
 
 void connection_readable(rmq_connection *c) {
     rmq_net *net = c->net;
-    size_t room, done;
+    size_t room;
     if (c->dead || c->stalled || c->ending || rmq_connection_slow(c) || !begins_with_frame(c)) return;
-    unsigned char *to = room_to_read(c, &room);
+    unsigned char *to = c->refused ? net->chunk : room_to_read(c, &room);
+    if (c->refused) room = c->refused < BESIDE_SIZE ? c->refused : BESIDE_SIZE;
     ssize_t n = to ? recv(c->fd, to, room, 0) : -1;
     if (n < 0 && to && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return;
     if (n <= 0) {
@@ -428,13 +474,14 @@ void connection_readable(rmq_connection *c) {
     }
     c->heard = net->now;
     rmq_count(&net->counts.bytes_in, n);
-    if (to == net->chunk) {
-        done = serve_all(c, to, (size_t)n);
+    if (c->refused) {
+        c->refused -= (size_t)n;
+    } else if (to == net->chunk) {
+        size_t done = serve_all(c, to, (size_t)n);
         if (!c->dead) keep(c, to + done, (size_t)n - done);
     } else {
         c->in_size += (size_t)n;
-        done = serve_all(c, c->in, c->in_size);
-        if (!c->dead) keep(c, c->in + done, c->in_size - done);
+        serve_kept(c);
     }
 }
 
@@ -442,7 +489,6 @@ void connection_retry(rmq_connection *c) {
     if (c->dead || c->ending || c->in_size == 0) return;
     c->net->stalled -= c->stalled;
     c->stalled = 0;
-    size_t done = serve_all(c, c->in, c->in_size);
-    if (!c->dead) keep(c, c->in + done, c->in_size - done);
+    serve_kept(c);
     connection_mark(c);
 }

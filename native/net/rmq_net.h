@@ -9,7 +9,12 @@
 #include <sys/uio.h>
 #include "rmq_frame.h"
 
-enum { RMQ_NET_FDS = 2, RMQ_NET_LISTENERS = 4, RMQ_NET_PARTS = 1024 };
+enum {
+    RMQ_NET_FDS = 2,
+    RMQ_NET_LISTENERS = 4,
+    RMQ_NET_PARTS = 1024,
+    RMQ_BODY_MOST = 4 << 20,    /* bytes of a body, but of messages and registrations; more is refused before it is read */
+};
 
 typedef struct rmq_net rmq_net;
 typedef struct rmq_connection rmq_connection;
@@ -99,8 +104,10 @@ typedef struct rmq_item {
     int64_t came_ns;        /* monotonic; what waited for room came when it began to wait */
     int32_t kind, size;
     int32_t stays;          /* it is served also if its connection has ended */
-    unsigned char data[];
+    unsigned char *data;    /* in the same block, or `large` */
+    unsigned char *large;   /* the buffer that a large frame was read into: no copy of it is made; NULL: none */
 } rmq_item;
+void rmq_item_free(rmq_item *item);
 /* The next item, the caller's to free; NULL: none came in time, or the network has stopped and all are taken. */
 rmq_item *rmq_net_take(rmq_net *net, int64_t timeout_ns);
 /* What an item of this lane asked for is done, as far as it is for the one who took it: once for each. */

@@ -74,7 +74,7 @@ static void *take(void *arg) {
             CHECK(rmq_net_send(net, item->connection, item->data, (size_t)item->size) == 0);
         if (item->kind == RMQ_FRAME && n % 101 == 0) CHECK(rmq_net_drop(net, item->connection) == 0);
         rmq_lane *lane = item->lane;
-        free(item);
+        rmq_item_free(item);
         rmq_net_served(net, lane);
     }
 }

@@ -11,7 +11,6 @@ cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
-from libc.stdlib cimport free
 from libc.string cimport memcpy
 
 from rmq_store.access.waiting._wait cimport StoreWait
@@ -21,8 +20,8 @@ from rmq_store.network._access cimport access_grant, access_tell, access_trust
 from rmq_store.network._consumers cimport consumers_forget, consumers_heard, consumers_remember
 from rmq_store.network._net cimport (
     RMQ_ASKED, RMQ_CLOSED, RMQ_FRAME, RMQ_HTTP2, RMQ_OPENED, RMQ_REFUSED, RMQ_TLS, RMQ_TLS_ONLY, RMQ_TLS_TOO,
-    RMQ_TLS_UNASKED, rmq_given, rmq_item, rmq_lane, rmq_lane_gone, rmq_net, rmq_net_adopt, rmq_net_child, rmq_net_drop,
-    rmq_net_free, rmq_net_limits, rmq_net_listen, rmq_net_new, rmq_net_send, rmq_net_served, rmq_net_start,
+    RMQ_TLS_UNASKED, rmq_given, rmq_item, rmq_item_free, rmq_lane, rmq_lane_gone, rmq_net, rmq_net_adopt, rmq_net_child,
+    rmq_net_drop, rmq_net_free, rmq_net_limits, rmq_net_listen, rmq_net_new, rmq_net_send, rmq_net_served, rmq_net_start,
     rmq_net_stop, rmq_net_stopped, rmq_net_take, rmq_net_tls, rmq_net_use, rmq_opened, rmq_service)
 from rmq_store.network._service cimport (
     address_of, service_begin, service_free, service_net_counts, service_new, service_requests, service_serve, service_stop,
@@ -398,7 +397,7 @@ cdef class Front:
                 return None
             data = PyBytes_FromStringAndSize(<const char *> item.data, item.size) if kind == RMQ_FRAME else None
         finally:
-            free(item)
+            rmq_item_free(item)
         if kind == RMQ_CLOSED:
             c = self._connections.pop(number)
             c.closed = True

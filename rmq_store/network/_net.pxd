@@ -127,6 +127,7 @@ cdef extern from "rmq_net.h" nogil:
         rmq_opened from_ "from"
         int fd
     int rmq_net_adopt(rmq_net *net, int fd, const rmq_opened *from_)
+    void rmq_item_free(rmq_item *item)
     rmq_item *rmq_net_take(rmq_net *net, int64_t timeout_ns)
     void rmq_net_served(rmq_net *net, rmq_lane *lane)
     int rmq_lane_gone(const rmq_lane *lane)
