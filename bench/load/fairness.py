@@ -3,8 +3,8 @@
 The honest client is net_load.c: sends of 1 KiB over 4 connections, one request at a time on each. First it is alone, then
 beside one hostile connection. `share` is its rate beside that connection over its rate alone, `p99_us` the time of its
 answers, `alone_` before both what they were without. `end_s` is how long the broker takes from SIGTERM to its end while the
-hostile client is connected. Each kind has a broker of its own. The real broker (subject of the release) starts once for all
-kinds, and is not ended beside them.
+hostile client is connected. Each kind has a broker of its own. A real broker (subject of the release) has so, too; its end is
+not measured.
 
     python -m bench.load.fairness --dir DIR --out bench/results/fairness.json
 """
@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -87,20 +87,15 @@ def of_ours(base: Path, program: Path, kinds: list[str], seconds: float, pause_s
 
 
 def of_real(base: Path, program: Path, kinds: list[str], seconds: float, pause_s: float) -> Iterator[Row]:
-    with ExitStack() as stack:
+    for kind in kinds:
         try:
-            broker = stack.enter_context(brokers.real(stack.enter_context(scratch(base)) / "store", REAL[RELEASE]))
-        except NotHere as why:
-            yield from ({"subject": RELEASE, "kind": kind, "missing": str(why)} for kind in kinds)
-            return
-        for _ in range(4):              # a JVM compiles what it has run often
-            send(program, broker, seconds)
-        alone = alone_of(program, broker, seconds)
-        for kind in kinds:
-            try:
+            with scratch(base) as place, brokers.real(place / "store", REAL[RELEASE]) as broker:
+                for _ in range(4):      # a JVM compiles what it has run often
+                    send(program, broker, seconds)
+                alone = alone_of(program, broker, seconds)
                 yield {"subject": RELEASE} | one(program, broker, kind, alone, seconds, pause_s, False)
-            except (NotHere, OSError, subprocess.SubprocessError) as error:
-                yield {"subject": RELEASE, "kind": kind, "missing": f"it did not serve beside {kind}: {error}"}
+        except (NotHere, OSError, subprocess.SubprocessError) as why:
+            yield {"subject": RELEASE, "kind": kind, "missing": str(why)}
 
 
 def main(argv: list[str] | None = None) -> None:
