@@ -198,6 +198,46 @@ static void never_ready(void) {
     end();
 }
 
+/* The answers to a write and the sync behind it: the write lacks room, and the sync's answer is there when the ring drains. */
+static int sync_answer, kept, draining;
+
+static int want_then_sync(void *ctx, void *ring, uint64_t *number, int *result) {
+    int rc = rmq_probe_table(probe)->ring_reap(ctx, ring, number, result);
+    if (rc == 1 && *number == 1 && !draining) {
+        kept = 1;
+        rc = rmq_probe_table(probe)->ring_reap(ctx, ring, number, result);
+    } else if (rc != 1 && draining && kept) {
+        kept = 0;
+        *number = rc = 1;
+    }
+    if (rc == 1 && *number < 2) *result = *number == 0 ? -ENOSPC : sync_answer;
+    return rc;
+}
+
+static void want_while_a_sync_is_in_flight(int answer, int expect) {
+    start();
+    watched.ring_reap = want_then_sync;
+    sync_answer = answer;
+    draining = kept = 0;
+    rmq_ring *r = ring_of(4, 0);
+    rmq_flight f;
+    int in_sync = 0, rc = 0;
+    rmq_ring_write(r, -1, file, memory, BLOCK, 0, 1, NULL, 0, 0);
+    rmq_ring_sync(r, -1, file, 2, NULL);
+    while (rc == 0) rc = rmq_ring_turn(r, 1, &in_sync);
+    CHECK(rc == -ENOSPC && in_sync == 0);
+    draining = 1;
+    CHECK(rmq_ring_drain(r) == 0);
+    while (rmq_ring_abandon(r, &f)) {
+    }
+    CHECK(rmq_ring_again(r) == expect); /* a sync that failed is not tried again */
+    CHECK(rmq_ring_turn(r, 0, &in_sync) == (expect ? -ENOSPC : 0) && in_sync == (expect != 0));
+    if (expect == 0) CHECK(write_blocks(r, -1) == 0);
+    rmq_ring_drain(r);
+    rmq_ring_free(r);
+    end();
+}
+
 static void a_busy_slot_keeps_its_file(void) {
     start();
     rmq_ring *r = ring_of(4, 0);
@@ -258,6 +298,10 @@ static void every_answer(void) {
     }
     error_in_the_middle();
     never_ready();
+    want_while_a_sync_is_in_flight(0, 0);
+    want_while_a_sync_is_in_flight(-ECANCELED, 0);
+    want_while_a_sync_is_in_flight(-EIO, -EBUSY);
+    want_while_a_sync_is_in_flight(-ENOSPC, -EBUSY);
     a_busy_slot_keeps_its_file();
     for (int durable = 0; durable < 2; durable++) {
         blocks_by_hand(0, 0, durable);

@@ -1,4 +1,5 @@
 """A flush back end of another package: found by its entry point, used for every write and sync, its errors final."""
+import errno
 import shutil
 import subprocess
 import sys
@@ -7,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from rmq_store import MessageStore, errors
+from rmq_store.base.io._io import ProbeIo
 from rmq_store.log.flush import backend
+from tests.soon import until
 
 # The probe does not see what functions of another package do.
 pytestmark = pytest.mark.untraced
@@ -19,7 +22,7 @@ SOURCE = r"""
 #include <string.h>
 #include <unistd.h>
 
-/* Counters that the test reads by ctypes; `fail` makes the next call of that kind fail. */
+/* Counters that the test reads by ctypes; fail_...: the errno of the next calls of that kind. */
 int opened, writes, syncs, closed, fail_open, fail_write, fail_sync;
 long long bytes;
 char place[4096];
@@ -33,7 +36,7 @@ static int open_it(const char *directory, void **state)
 static int write_it(void *state, int fd, const void *from, size_t size, int64_t offset)
 {
     if (fail_write)
-        return -EIO;
+        return -fail_write;
     writes++;
     *(long long *)state += (long long)size;
     for (size_t done = 0; done < size; ) {
@@ -46,8 +49,8 @@ static int write_it(void *state, int fd, const void *from, size_t size, int64_t 
 }
 static int sync_it(void *state, int fd, void *map, int64_t begin, int64_t end)
 {
-    if (fail_sync || state != &bytes || map == NULL || begin > end)
-        return -EIO;
+    if (fail_sync || (opened && state != &bytes) || map == NULL || begin > end)
+        return fail_sync ? -fail_sync : -EIO;
     syncs++;
     return fdatasync(fd) < 0 ? -errno : 0;
 }
@@ -68,13 +71,14 @@ def capsule(name):
     return new(ctypes.addressof(ctypes.c_char.in_dll(lib, name)), b"rmq_store.flush_backend", None)
 
 def whole(): return capsule("whole")
+def least(): return capsule("least")
 def newer(): return capsule("newer")
 def empty(): return capsule("empty")
 def broken(): raise ImportError("no card in this machine")
 nothing = 5
 """
 SMALL = {"segment_size_bytes": 1 << 20}
-NAMES = ("whole", "newer", "empty", "broken", "nothing")
+NAMES = ("whole", "least", "newer", "empty", "broken", "nothing")
 
 
 @pytest.fixture(scope="module")
@@ -130,21 +134,41 @@ def test_every_write_and_sync_is_its_own(offered, tmp_path, path, mode):
         assert [bytes(m.body) for m in store.scan("T", 0)] == [b"%06d" % i * 100 for i in range(3000)]
 
 
+@pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC, errno.ENOMEM, errno.EAGAIN], ids=errno.errorcode.get)
 @pytest.mark.parametrize("kind", ["write", "sync"])
-def test_its_error_is_final(offered, tmp_path, kind):
+def test_its_error_is_final(offered, tmp_path, kind, code):
+    """Also one of those for which the store's own writes wait: its write may sync as well."""
     store = MessageStore.open(tmp_path / "s", flush_backend="whole", write_path="pool", flush_mode="sync", **SMALL)
     store.put("T", b"one")
-    number(offered, f"fail_{kind}", 1)
-    with pytest.raises(errors.DurabilityError):
+    number(offered, f"fail_{kind}", code)
+    with pytest.raises(errors.DurabilityError) as error:
         store.put("T", b"two")
+    assert error.value.errno == code
+    done = number(offered, "writes"), number(offered, "syncs")
     number(offered, f"fail_{kind}", 0)
     with pytest.raises(errors.DurabilityError):
         store.put("T", b"three")
     with pytest.raises(errors.DurabilityError):
         store.close()
-    assert number(offered, "closed") == 1
+    assert number(offered, "closed") == 1 and (number(offered, "writes"), number(offered, "syncs")) == done
     with MessageStore.open(tmp_path / "s", write_path="pool", flush_mode="sync", **SMALL) as store:
         assert next(iter(store.scan("T", 0))).body == b"one"
+
+
+def test_the_store_s_own_write_waits_for_what_it_lacks(offered, tmp_path):
+    """A back end without `write`: nothing else syncs there."""
+    probe = ProbeIo()
+    with MessageStore.open(tmp_path / "s", _io=probe, flush_backend="least", write_path="pool", **SMALL) as store:
+        store.put("T", b"one", wait=True)
+        probe.fail("pwrite", 1, errno.ENOSPC, path="/commitlog/", sticky=True)
+        store.put("T", b"two")
+        until(lambda: probe.hits > 2)
+        assert store.stats()["errno"] == 0
+        probe.clear()
+        store.flush()
+        assert store.put("T", b"three", wait=True).status == 0
+    with MessageStore.open(tmp_path / "s", **SMALL) as store:
+        assert [bytes(m.body) for m in store.scan("T", 0)] == [b"one", b"two", b"three"]
 
 
 @pytest.mark.parametrize(("name", "said"), [
