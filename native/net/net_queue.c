@@ -123,14 +123,14 @@ static rmq_item *opened(rmq_connection *c) {
     return NULL;
 }
 
-enum { SMALL = 1 << 16 };       /* such requests do not wait for the end of large ones that take long */
+enum { SMALL = 1 << 16 };       /* such requests do not wait for large ones, which take long: they have as much room more */
 
 /* This thread alone adds: what was free stays free. */
 static int full(rmq_net *net, const rmq_lane *lane, int32_t size) {
     rmq_mutex_lock(&net->passed_lock);
     int no_room = net->passed_count >= net->limits.passed
                   || (net->passed_count > 0 && net->passed_bytes + size > net->limits.passed_bytes)
-                  || (size > SMALL && net->taken_bytes > 0 && net->taken_bytes + size > net->limits.passed_bytes);
+                  || (net->taken_bytes > 0 && net->taken_bytes + size > net->limits.passed_bytes * (size > SMALL ? 1 : 2));
     if (lane && !no_room)
         no_room = rmq_load(&lane->unserved) >= net->limits.passed_of_one
                   || (lane->count > 0 && lane->bytes + size > net->limits.passed_bytes / 8);

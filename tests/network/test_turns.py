@@ -5,6 +5,7 @@ import time
 import pytest
 
 from rmq_store import MessageStore
+from rmq_store.network import _front
 from rmq_store.network._front import Front
 from rmq_store.remoting.frame import ONEWAY, Frame, encode
 from tests.network.peer import LIMIT_S, Peer, serving
@@ -147,6 +148,33 @@ def test_requests_that_wait_get_as_much_time_as_the_steps_of_long_ones():
         assert len(steps) - before < 100
         ended.set()
         assert [peer.receive().code for peer in many] == [5, 5, 5]
+
+
+@pytest.mark.parametrize(("size", "count", "most"), [(300_000, 20, 2 << 20), (60_000, 80, 3 << 20)], ids=["large", "small"])
+def test_what_python_works_on_in_steps_has_a_bound(monkeypatch, size, count, most):
+    """Requests of many connections: those that are under way, and those that are next. Others wait, and are all answered."""
+    monkeypatch.setattr(_front, "PASSED_BYTES_MAX", 1 << 20)
+    begun, ended = [], threading.Event()
+
+    def long(frame):
+        begun.append(len(frame.body))
+        while not ended.is_set():
+            yield
+        return frame.answer(5)
+
+    front = Front("127.0.0.1", 0, lambda _c, frame: long(frame) if frame.code == 1 else frame.answer(), lambda _c: None)
+    with serving(front):
+        many, one = [Peer(front.address) for _ in range(count)], Peer(front.address)
+        for peer in many:
+            peer.send(1, body=bytes(size))
+        until(lambda: front.counts()["bytes_in"] >= count * size)
+        stalls = front.counts()["stalls"]
+        until(lambda: len(begun) == count or front.counts()["stalls"] > stalls + 3 * count)
+        assert size < sum(begun) <= most
+        if size > 1 << 16:
+            assert one.ask(2).code == 0         # a small request waits for none of them
+        ended.set()
+        assert [peer.receive().code for peer in many] == [5] * count and len(begun) == count
 
 
 @pytest.mark.parametrize("key", [b"known", b"unknown"])
