@@ -1,11 +1,14 @@
 """Held pulls by tag: a message wakes those it may be for. The store's counts of gets tell how many pulls were tried."""
 import random
+import time
 
 import pytest
 
+from rmq_store.base.io._io import ProbeIo
 from rmq_store.remoting.frame import Frame, encode
+from tests.flush.test_ring_waits import thread_of, threads
 from tests.network.peer import Peer
-from tests.network.test_pulls import HEAD, bodies, put
+from tests.network.test_pulls import HEAD, SEND, bodies, put
 from tests.soon import until
 
 OWN = HEAD | {"sysFlag": "6"}           # with a subscription of its own
@@ -70,6 +73,25 @@ def test_pulls_whose_time_is_over_are_answered_where_they_are(opened):
     told = {(answer.code, answer.remark, answer.ext["nextBeginOffset"]) for answer in answers}
     assert told == {(19, "OFFSET_OVERFLOW_ONE", "5")}
     until(lambda: front.held() == 0)
+
+
+def test_pulls_whose_time_is_over_do_not_wait_for_all_that_a_message_wakes(opened):
+    """The network thread stands in a send while their time passes; the send then wakes more pulls than twenty rounds try."""
+    probe, before = ProbeIo(keep_bytes=False), threads()
+    _store, front = opened(_io=probe)
+    peer = Peer(front.address)
+    hold(front, peer, 3000, subscription="a", maxMsgNums="1")
+    probe.gate("mono_ns", thread=int(thread_of("rmq-network", before).name))
+    peer.sock.sendall(b"".join(encode(Frame(11, 10_000 + n, OWN | {"subscription": "b", "suspendTimeoutMillis": "1"}))
+                               for n in range(50)) + encode(Frame(310, 20_000, SEND | {"i": "TAGS\x01a"}, b"x")))
+    probe.wait_standing(1, 30)
+    end = time.monotonic() + 1.5            # the thread looks once a second whose time is over
+    until(lambda: time.monotonic() > end)
+    probe.ungate()
+    order = [peer.receive().opaque for _ in range(3051)]
+    assert set(order) == {*range(3000), *range(10_000, 10_050), 20_000}
+    last = max(order.index(n) for n in range(10_000, 10_050))
+    assert last < 1000
 
 
 def test_a_pull_with_many_tags_counts_for_several(opened):
