@@ -213,6 +213,9 @@ class Event(Enum):
     CLOCK_SET_AHEAD = "cleaning", _WARNING, (
         "the clock was set %(hours).1f h ahead, or the machine slept: for %(keep).1f h cleaning subtracts this time from the "
         "age of the files of %(path)s, so that no file is deleted too early")
+    CLOCK_FIRST_SET = "cleaning", _INFO, (
+        "the clock of this machine showed a time before 2026 and has been set: %(count)d commit-log files of %(path)s that "
+        "were modified before that count as modified now")
     UNCONSUMED_DELETED = "cleaning", _WARNING, (
         "group %(group)s lost %(count)d messages of %(topic)s/%(queue_id)d that it had not consumed: cleaning deleted the "
         "queue offsets from %(begin)d to below %(end)d with the oldest commit-log file")

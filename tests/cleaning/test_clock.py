@@ -134,6 +134,41 @@ def test_an_open_with_a_wrong_clock_that_is_put_right_at_once(clocks):
     assert age.now_ms(KEEP) == clocks.wall
 
 
+def test_a_machine_without_a_clock_cleans_though_it_never_runs_for_long(clocks, caplog):
+    """Each life begins in 1970, is put right after a minute, and lasts for an hour."""
+    right = clocks.wall
+    for life in range(1, 4):
+        clocks.wall = 5_000
+        age = AgeClock(clocks, "store", right)          # of the newest message
+        assert age.now_ms(KEEP) == clocks.wall
+        clocks.passes(60_000)
+        clocks.wall = right + life * DAY
+        assert age.now_ms(KEEP) == right and age.was_unset
+        clocks.passes(JUMP_MS + 1)
+        assert age.now_ms(KEEP) == clocks.wall
+        clocks.wall += DAY                              # a jump as any other
+        assert age.now_ms(KEEP) == clocks.wall - DAY
+    assert [r.event for r in caplog.records] == ["CLOCK_SET_AHEAD"] * 3
+
+
+def test_a_clock_that_is_set_for_the_first_time_to_what_is_wrong(clocks):
+    right = clocks.wall
+    clocks.wall = 5_000
+    age = AgeClock(clocks, "store", right)
+    clocks.wall = right + DAY
+    assert age.now_ms(KEEP) == right
+    clocks.passes(60_000)
+    clocks.wall -= DAY
+    assert age.now_ms(KEEP) == clocks.wall == right + 60_000
+
+
+def test_transactions_of_before_a_clock_was_set_do_not_grow_old_by_it(clocks):
+    clocks.wall = 5_000
+    age = AgeClock(clocks, "store", tells=False)
+    clocks.wall += 10 * 365 * DAY * 6
+    assert age.now_ms(KEEP) == 5_000 and not age.was_unset
+
+
 @pytest.mark.parametrize("last", [0, 1 << 61])
 def test_an_open_that_does_not_know_when_the_newest_message_came(clocks, last):
     assert AgeClock(clocks, "store", last).now_ms(KEEP) == clocks.wall
@@ -152,6 +187,26 @@ def test_no_message_goes_with_a_clock_that_is_ahead_at_the_open(aged):
     assert a.tick().log_files == 0 and a.numbers() == list(range(12))
     a.now -= 3 * DAY
     assert a.tick().log_files == 0 and a.numbers() == list(range(12))
+
+
+def test_files_that_were_made_before_a_clock_was_set_are_young(aged, caplog):
+    """Five of 12 files are old. The store opens in 1970, makes four more, and then the clock is set."""
+    a = aged(files=12, old=5, hour=4, retention_hours=1)
+    a.store.close()
+    a.probe.set_clock(5_000)
+    a.store = MessageStore.open(a.root, _io=a.probe, **a.options)
+    a.store._cleaner.used = lambda path: 80
+    for i in range(12, 16):
+        a.store.put("T", b"x" * 6996 + b"%4d" % i, queue_id=0)
+    a.settle()
+    for name in a.names()[12:]:
+        os.utime(a.root / "commitlog" / name, (5, 5))
+    caplog.set_level("INFO", "rmq_store")
+    right, a.now = a.now, 65_000
+    assert a.tick().log_files == 0
+    a.now = right               # a day before the newest message, so that it counts at once
+    assert a.tick().log_files == 5 and a.numbers() == list(range(5, 16))
+    assert a.tick().log_files == 0 and [r.event for r in caplog.records].count("CLOCK_FIRST_SET") == 1
 
 
 @pytest.mark.parametrize("hour", [4, 12])

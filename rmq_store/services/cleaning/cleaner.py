@@ -25,7 +25,7 @@ from rmq_store.fields import Fields, NamedTuple
 from rmq_store.log.recovery import checkpoint
 from rmq_store.log.recovery.places import Places
 from rmq_store.services.cleaning import _clean
-from rmq_store.services.cleaning.clock import AgeClock
+from rmq_store.services.cleaning.clock import MADE_MS, AgeClock
 from rmq_store.services.cleaning.rules import Limits, expired, judge, used_percent
 
 if TYPE_CHECKING:
@@ -159,6 +159,9 @@ class Cleaner:
         reason = "forced" if verdict.any_age else verdict.reason
         with self._lock:
             now = self._clock.now_ms(keep_ms)
+            if self._clock.was_unset:
+                self._make_young()
+                self._clock.was_unset = False
             return self._round(store, None if verdict.any_age else keep_ms, now, bool(verdict.reason), reason,
                                options.clean_files_max, options.clean_pace_ms, stop)
 
@@ -250,6 +253,20 @@ class Cleaner:
             self._delete_held(store, done)
             if self._held is not None:
                 break
+
+    def _make_young(self) -> None:
+        """Files that were modified while the clock was not set look decades old, for ever: they count as modified now."""
+        count = 0
+        for path, _ in self._places.log_files():
+            if os.stat(path).st_mtime_ns < MADE_MS * 1_000_000 and os.access(os.path.dirname(path), os.W_OK):
+                fd = self._files.open(path, os.O_RDWR)
+                try:
+                    os.utime(fd, ns=(self._files.wall_ms() * 1_000_000,) * 2)
+                    self._files.sync(fd)
+                finally:
+                    self._files.close(fd)
+                count += 1
+        emit(Event.CLOCK_FIRST_SET, path=self._places.root, count=count)
 
     def _is_fixed(self, start: int) -> bool:
         """Whether the file lies in one of several directories that cannot be written: it stays, and so do those behind it."""
