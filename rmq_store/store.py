@@ -109,8 +109,8 @@ class MessageStore(StoreServes):
              profile: str | os.PathLike[str] | None = None, config: str | os.PathLike[str] | None = None,
              readonly: bool | str = Default("False"), compat: str = Default("5.x"), write_path: str = Default("mmap"),
              flush_mode: str = Default("async"), flush_backend: str = Default("auto"),
-             store_host: str = Default("127.0.0.1:10911"), _io: IoTable | None = None,
-             _environment: Mapping[str, str] | None = None, _services: bool = True, _obeyed: Collection[str] | None = None,
+             store_host: str = Default("127.0.0.1:10911"), _io: IoTable | None = None, _services: bool | None = True,
+             _environment: Mapping[str, str] | None = None, _obeyed: Collection[str] | None = None,
              _check: Callable[[Options], object] | None = None, **options: Unpack[OpenOptions]) -> "MessageStore":
         """Opens the store in directory `path`, or makes a new one. Returns when recovery and dispatch are done.
 
@@ -161,13 +161,13 @@ class MessageStore(StoreServes):
         return store
 
     @classmethod
-    def _open_once(cls, root: str, chosen: Options, _io: IoTable | None, services: bool, later: bool) -> "MessageStore":
+    def _open_once(cls, root: str, chosen: Options, _io: IoTable | None, services: bool | None, later: bool) -> "MessageStore":
         store = cls.__new__(measured(cls) if chosen.measure_puts else cls)
         store._follows_later = later
         store.open_begun, io = time.monotonic(), _io or IoTable()
         try:
             store._lock_fd = open_store(store, root, chosen, io, services)
-            store._serve(io, services)
+            store._serve(io, bool(services))
             close_at_end_of_worker()
         except BaseException as error:
             store._abandon(io)

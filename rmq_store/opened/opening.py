@@ -57,9 +57,9 @@ _SHORT_CUT = "what is left of it goes to .salvage/, and `rmqstore repair --resto
 NAMES_MARGIN_S = 300        # several times the period of the checkpoint
 
 
-def open_store(store: StoreServes, root: str, options: Options, io: Any, follows: bool) -> int | None:
+def open_store(store: StoreServes, root: str, options: Options, io: Any, follows: bool | None) -> int | None:
     """Builds `store` (a StoreCore) on the directory. Returns the lock's descriptor, None where readonly. follows: a slave is to
-    follow a master, and not to be promoted.
+    follow a master, and not to be promoted; None: of a repair.
 
     On an error everything taken is given back, the lock last.
     """
@@ -80,7 +80,7 @@ def open_store(store: StoreServes, root: str, options: Options, io: Any, follows
             refuse_as_master(root, options.role)
             if follows and options.role == "slave":
                 refuse_as_slave(root)
-        times = _load_and_recover(store, files, places, options, io)
+        times = _load_and_recover(store, files, places, options, io, follows is None)
         if options.guard_maps:
             guard_maps(store)
         if not readonly:
@@ -145,7 +145,7 @@ class Found:
         self.lost = lost                    # files of the log that something leads to are not there, which was accepted
 
 
-def _load_and_recover(store: StoreServes, files: ControlFiles, places: Places, options: Options, io: Any) -> Times:
+def _load_and_recover(store: StoreServes, files: ControlFiles, places: Places, options: Options, io: Any, keeps: bool) -> Times:
     """Returns what of the checkpoint's times is believed."""
     readonly = options.readonly
     lives = places.lives()
@@ -186,7 +186,7 @@ def _load_and_recover(store: StoreServes, files: ControlFiles, places: Places, o
     _building.make_dispatcher(store, options.delay_levels, (False, False) if readonly else places.with_log())
     found = _find(store, places, options, table, emptied, clean, times, max(removed.values(), default=-1))
     if not readonly:
-        record(files, places.root, options, before, found.outcome.end)      # before anything is made by these options
+        record(files, places.root, options, before, found.outcome.end, keeps)     # before anything is made by them
     if not readonly and options.enable_calc_filter_bit_map and options.consumequeue_ext_enabled:
         store._filters = open_filters(files, places.root, options, filter_setter(store))   # before anything is dispatched
     _settle(store, files, places, found)

@@ -261,6 +261,51 @@ def test_turning_light_queues_off_is_logged_and_recorded(tmp_path, caplog):
     assert told(tmp_path)["enable_lmq"] is False
 
 
+def test_a_repair_that_dies_does_not_turn_light_queues_on_again(tmp_path):
+    with MessageStore.open(tmp_path, **SIZES | LIGHT) as store:
+        store.put("L", b"x", light_queues=["a"])
+    MessageStore.open(tmp_path, enable_lmq=False).close()
+    with open(tmp_path / "consumequeue" / "L" / "0" / f"{0:020d}", "r+b") as file:
+        file.write(b"\xff" * 8)
+    io = ProbeIo(keep_bytes=False)
+    io.fail("pwrite", errno=5, path=str(tmp_path / "checkpoint"))
+    with pytest.raises(OSError, match="checkpoint"):
+        repair(tmp_path, dry_run=False, open_store=MessageStore.open, _io=io)
+    assert told(tmp_path)["enable_lmq"] is False
+    assert not repair(tmp_path, dry_run=False, open_store=MessageStore.open).left
+    assert told(tmp_path)["enable_lmq"] is False and light(tmp_path) == 1
+
+
+def test_light_queues_that_rocketmq_made_later_get_entries(tmp_path):
+    """This library had them off, and recorded that. A broker with enableLmq has had the store since."""
+    root = tmp_path / "s"
+    with MessageStore.open(root, **SIZES) as store:
+        store.put("L", b"x")
+    assert told(root)["enable_lmq"] is False
+    record = (root / "config" / "storeOptions.json").read_bytes()
+    with MessageStore.open(root, **LIGHT) as store:
+        store.put("L", b"x", light_queues=["a"])
+    (root / "config" / "storeOptions.json").write_bytes(record)
+    with MessageStore.open(root) as store:              # nobody else has written
+        assert not store.options.enable_lmq
+    with open(root / "checkpoint", "r+b") as file:      # RocketMQ writes its own fields alone
+        times = int.from_bytes(file.read(8), "big") + 1
+        file.seek(0)
+        file.write(times.to_bytes(8, "big"))
+    (root / "abort").touch()
+    with MessageStore.open(root, readonly=True) as store:
+        assert store.options.enable_lmq
+    with MessageStore.open(root) as store:
+        store.put("L", b"y", light_queues=["a"])
+        assert store.wait_dispatched(5)
+    assert light(root) == 2 and told(root)["enable_lmq"] is True
+    with MessageStore.open(root, enable_lmq=False) as store:
+        pass
+    with MessageStore.open(root) as store:              # and now this library was the last one
+        assert not store.options.enable_lmq
+    assert not faults(root)
+
+
 def test_turning_them_off_waits_for_a_store_that_was_closed(tmp_path):
     root = dead_store(tmp_path)
     with pytest.raises(StoreStateError, match=r"enable_lmq.*not closed in order"):

@@ -1,7 +1,7 @@
 """The checkpoint as an open reads it (RocketMQ: StoreCheckpoint); while a store is open, _checkpoint.pyx writes it."""
 import os
 
-from rmq_store.base.io.files import ControlFiles
+from rmq_store.base.io.files import ControlFiles, open_regular
 from rmq_store.codec._layout import (
     CHECKPOINT_AT_CONFIRM,
     CHECKPOINT_AT_FLUSHED,
@@ -16,7 +16,7 @@ from rmq_store.codec._layout import (
 from rmq_store.codec.layout import CHECKPOINT_SEAL, get64
 from rmq_store.events import Event, emit
 
-__all__ = ["Times", "open_whole", "read", "take_back"]
+__all__ = ["Times", "is_foreign", "open_whole", "read", "take_back"]
 
 # Times in ms: physical, logics, index; offsets: master flushed, confirm; ours: how far the log is flushed, 0: unknown.
 Times = tuple[int, int, int, int, int, int]
@@ -36,9 +36,24 @@ def read(files: ControlFiles, path: str) -> Times:
         emit(Event.FOREIGN_FILE_SKIPPED, file=path, reason=f"it has {len(data)} bytes, a checkpoint has {CHECKPOINT_SIZE}")
         return (0, 0, 0, 0, 0, 0)
     physical, flushed = get64(data, CHECKPOINT_AT_PHYSICAL), get64(data, CHECKPOINT_AT_FLUSHED)
-    sealed = flushed > 0 and get64(data, CHECKPOINT_AT_SEAL) == physical ^ flushed ^ CHECKPOINT_SEAL
+    sealed = flushed > 0 and _seal_fits(data)
     return (physical, get64(data, CHECKPOINT_AT_LOGICS), get64(data, CHECKPOINT_AT_INDEX),
             get64(data, CHECKPOINT_AT_MASTER_FLUSHED), get64(data, CHECKPOINT_AT_CONFIRM), flushed if sealed else 0)
+
+
+def _seal_fits(data: bytes) -> bool:
+    return (get64(data, CHECKPOINT_AT_SEAL)
+            == get64(data, CHECKPOINT_AT_PHYSICAL) ^ get64(data, CHECKPOINT_AT_FLUSHED) ^ CHECKPOINT_SEAL)
+
+
+def is_foreign(path: str) -> bool:
+    """Whether RocketMQ has written the checkpoint since this library did. Raises OSError."""
+    try:
+        with open(path, "rb", buffering=0, opener=open_regular) as file:
+            data = file.read(CHECKPOINT_FIELDS_SIZE)
+    except FileNotFoundError:
+        return False
+    return len(data) == CHECKPOINT_FIELDS_SIZE and get64(data, CHECKPOINT_AT_SEAL) != 0 and not _seal_fits(data)
 
 
 def take_back(files: ControlFiles, path: str, times: Times) -> None:

@@ -17,6 +17,7 @@ from rmq_store.config.recorded import LIGHT
 from rmq_store.config.values import BATCH_UNIT_SIZE, denied, index_file_size, path_list, real
 from rmq_store.errors import illegal
 from rmq_store.events import Event, emit
+from rmq_store.log.recovery.checkpoint import is_foreign
 from rmq_store.log.recovery.recover import is_number
 from rmq_store.queues.index.geometry import geometry_of
 from rmq_store.queues.index.loader import has_nothing
@@ -188,7 +189,7 @@ class Places:
 
 def infer_sizes(root: str, options: Options) -> dict[str, Any]:
     """What the files of an existing store tell, for options that nobody gave: sizes, whether ConsumeQueueExt is in use, and
-    whether light queues are, where no writer has recorded that (config/recorded.py)."""
+    whether light queues are, where no writer has recorded that (config/recorded.py), or RocketMQ has written since."""
     places = Places(root, options)
     found: dict[str, Any] = {}
     if not options.given("segment_size_bytes"):
@@ -204,7 +205,9 @@ def infer_sizes(root: str, options: Options) -> dict[str, Any]:
             size = _told_size(options, name, _queue_file_sizes(directory))
             if size and size % unit == 0:
                 found[name] = size
-    if all(options.origin(name) == "default" for name in LIGHT) and has_light(places.consumequeue):
+    origins = {options.origin(name) for name in LIGHT}
+    if not all(options[name] for name in LIGHT) and origins <= {"default", "files"} and (
+            "files" not in origins or is_foreign(places.checkpoint)) and has_light(places.consumequeue):
         found |= dict.fromkeys(LIGHT, True)
     if not options.given("index_slots") and not options.given("index_entries_max"):
         geometry = _index_geometry(places.index, options)

@@ -30,8 +30,11 @@ def look_at_recorded(root: str, options: Options, dirty: bool) -> Recorded:
     return found
 
 
-def record(files: ControlFiles, root: str, options: Options, before: Recorded, end: int) -> None:
-    """Durable when it returns. end: of the log. Raises OSError."""
+def record(files: ControlFiles, root: str, options: Options, before: Recorded, end: int, keeps: bool) -> None:
+    """Durable when it returns. end: of the log. keeps: of a repair, whose options are no choice of the writer: what is recorded
+    stays. Raises OSError."""
+    if keeps and before.text:
+        return
     text = recorded_text(root, options)
     if text != before.text:
         files.make_dirs(os.path.join(root, "config"))

@@ -140,10 +140,7 @@ def _locked(files: ControlFiles, root: str, dry_run: bool) -> Iterator[None]:
 
 def _reopen(open_store: Callable[..., Any] | None, root: str, options: dict[str, Any], sizes: dict[str, Any],
             io: IoTable) -> None:
-    recorded = read_recorded(root).text
-    _opener(open_store)(root, _io=io, _services=False, **completing(root) | sizes | options).close()
-    if recorded and read_recorded(root).text != recorded:       # the writer's choice stays
-        ControlFiles(io).write_new(os.path.join(root, "config"), NAME, recorded.encode())
+    _opener(open_store)(root, _io=io, _services=None, **completing(root) | sizes | options).close()
 
 
 def _opener(open_store: Callable[..., Any] | None) -> Callable[..., Any]:
@@ -437,7 +434,7 @@ class _Repair:
                 self.step("restore", path, "messages that a recovery cut off are put again", count=len(found))
                 continue
             done = 0
-            with closing(_opener(open_store)(self.root, _io=self.io, _services=False, **sizes | self.options)) as store:
+            with closing(_opener(open_store)(self.root, _io=self.io, _services=None, **sizes | self.options)) as store:
                 for at, record in found:
                     there = store.message_at(at)
                     if there is not None and there.raw == data[at - begin:at - begin + record.size]:
