@@ -28,6 +28,9 @@ class LmqConsumerOffsets(ConsumerOffsets):
         self._before = before
         super().__init__(file, **more)
 
+    def _is_light(self, key: tuple[str, str]) -> bool:
+        return any(name.startswith(LMQ_PREFIX) for name in key)
+
     def _load(self) -> None:
         self._fill(self._file.load(self._take) or self._before.load(self._take))
 

@@ -42,7 +42,8 @@ class ConsumerOffsets:
         self.rows = OffsetRows()                # what native threads see
         self._cells: dict[tuple[str, str], dict[int, OffsetCell]] = {}
         self.most: int | None = None            # of a broker: offsets that commits may make; None for any number
-        self._count = 0                         # cells
+        self._count = 0                         # cells,
+        self._light_count = 0                   # and of them those of light queues
         self._more: dict[str, Any] = {}         # what else the file holds: kept as it is
         self._versioned = compat == "5.x"
         self._dirty = self._ended = False
@@ -68,9 +69,31 @@ class ConsumerOffsets:
         found = queues.get(queue_id)
         if found is None:
             topic, group = key
-            self._count += 1
+            self._add(key, 1)
             found = queues[queue_id] = self.rows.cell(group, topic, queue_id)
         return found
+
+    def _add(self, key: tuple[str, str], cells: int) -> None:
+        self._count += cells
+        self._light_count += cells if self._is_light(key) else 0
+
+    def _is_light(self, key: tuple[str, str]) -> bool:
+        """Whether clients can make up the topic or the group of such an offset: no table has their names."""
+        return False
+
+    def _refuse_more(self, key: tuple[str, str], queue_id: int) -> None:
+        topic, group = key
+        light = self._is_light(key)
+        if self.most is None or queue_id in self._cells.get(key, {}):
+            return
+        if light and self._light_count >= self.most // 2:       # the other half is for groups and topics that tables name
+            what, limit = "offsets of light queues and their groups", self.most // 2
+        elif self._count >= self.most:
+            what, limit = "offsets", self.most
+        else:
+            return
+        raise ArgumentIllegal(f"the offset of group {group:.255} in queue {queue_id} of {topic:.255} is not kept: the limit is "
+                              f"{limit} {what}; delete groups that nobody uses, with their offsets")
 
     def _now(self) -> Table:
         """Without the queues whose offsets were removed."""
@@ -86,8 +109,8 @@ class ConsumerOffsets:
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """Sets the next offset of `group` to queue offset `offset`. A lower offset is allowed; the group then consumes again.
 
-        Raises ValueError for names and numbers that the file cannot hold, and for one offset more than `most`;
-        StoreNotWriteable on a read-only store.
+        Raises ValueError for names and numbers that the file cannot hold, and for one offset more than `most`, of which light
+        queues and their groups have half; StoreNotWriteable on a read-only store.
         """
         if self._readonly:
             raise StoreNotWriteable(self._file.path)
@@ -97,10 +120,7 @@ class ConsumerOffsets:
             if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number <= high:
                 raise ArgumentIllegal(f"{what} is {number!r}: give a number from 0 to {high}")
         with self._lock:
-            if (self.most is not None and self._count >= self.most
-                    and queue_id not in self._cells.get((topic, group), {})):
-                raise ArgumentIllegal(f"the offset of group {group:.255} in queue {queue_id} of {topic:.255} is not kept: the "
-                                      f"limit is {self.most} offsets; delete groups that nobody uses")
+            self._refuse_more((topic, group), queue_id)
             if self._cell((topic, group), queue_id).set(offset):
                 self._dirty = True
 
@@ -160,7 +180,7 @@ class ConsumerOffsets:
         cells = self._cells.pop(key)
         count = sum(cell.take() for cell in cells.values())
         kept = {queue_id: cell for queue_id, cell in cells.items() if cell.shared}
-        self._count -= len(cells) - len(kept)
+        self._add(key, len(kept) - len(cells))
         if kept:
             self._cells[key] = kept
         return count
