@@ -3,7 +3,8 @@
 import pytest
 
 from rmq_store import Broker
-from rmq_store.broker import pulling
+from rmq_store.broker import offsets, pulling
+from rmq_store.services.consumer import _offsets
 from tests.broker.peer import Peer
 from tests.broker.signer import Signer
 from tests.broker.test_consuming import bodies
@@ -111,6 +112,52 @@ def test_clients_cannot_make_light_queues_without_a_bound(broker, peer, monkeypa
     assert peer.pull(topic=LAMP, offset=1, bits=6, subscription="*", suspend=1).code == 19
     assert peer.pull(topic="%LMQ%" + "x" * 251, bits=4, subscription="*").code == 17
     assert peer.pull(topic="%LMQ%a b", bits=4, subscription="*").code == 17
+
+
+def test_a_light_queue_with_a_message_is_not_one_that_is_waited_for(broker, peer, monkeypatch):
+    monkeypatch.setattr(pulling, "AWAITED_MAX", 2)
+    monkeypatch.setattr(pulling, "AWAITED_LOOK_S", 0.0)
+    for i in range(20):
+        for name in (f"%LMQ%{i}", f"%LMQ%{i}x"):
+            assert peer.pull(topic=name, bits=6, subscription="*", suspend=1).code == 19
+        assert peer.pull(topic=f"%LMQ%{i}y", bits=6, subscription="*", suspend=1).code == 2
+        put(peer, b"there", f"%LMQ%{i}", f"%LMQ%{i}x")
+        broker.store.wait_dispatched(10)
+
+
+def test_pulls_of_groups_that_clients_make_up_leave_no_counts(broker, peer):
+    put(peer, b"1", LAMP)
+    broker.store.wait_dispatched(10)
+    for i in range(30):
+        assert bodies(peer.pull(f"%LMQ%g{i}", LAMP, bits=4, subscription="*")) == [b"1"]
+    assert bodies(peer.pull("G", LAMP, bits=4, subscription="*")) == [b"1"]
+    assert [(counts.group, counts.topic) for counts in broker.store._consuming.counts()] == [("G", LAMP)]
+
+
+@pytest.mark.parametrize("compat", ["5.x", "4.9"])
+def test_offsets_of_light_queues_leave_room_for_others(tmp_path, monkeypatch, compat):
+    """Any text is a light queue, and a group of them: without a bound of their own they take all places."""
+    monkeypatch.setattr(offsets, "OFFSETS_MAX", 10)
+    monkeypatch.setattr(_offsets, "ROWS_MAX", 2)            # what native threads know stays when a group is deleted
+    options = {"profile": "test", "compat": compat, **LIGHT}
+
+    def commit(peer, group, topic, queue=0):
+        return peer.ask(15, consumerGroup=group, topic=topic, queueId=queue, commitOffset=1)
+
+    with Broker.open(tmp_path / "s", **options) as broker, Peer(broker.address) as peer:
+        peer.put("T", b"x")
+        assert [commit(peer, f"%LMQ%g{i}", LAMP).code for i in range(3)] == [0] * 3
+        assert [commit(peer, "G", f"%LMQ%{i}").code for i in range(2)] == [0] * 2
+    with Broker.open(tmp_path / "s", **options) as broker, Peer(broker.address) as peer:
+        for group, topic in (("%LMQ%new", LAMP), ("G", LAMP), ("%LMQ%g1", "T")):
+            answer = commit(peer, group, topic)
+            assert answer.code == 1 and "limit is 5 offsets of light queues and their groups; delete groups" in answer.remark
+            assert peer.pull(group, topic, bits=5, subscription="*", commitOffset=1).code in (0, 19)   # the pull is served
+        assert [commit(peer, "G", "T", queue).code for queue in range(4)] == [0] * 4
+        assert commit(peer, "%LMQ%g1", LAMP).code == 0      # it is there
+        assert peer.ask(207, groupName="%LMQ%g2", cleanOffset="true").code == 0
+        assert [commit(peer, f"%LMQ%{name}", LAMP).code for name in ("new", "newer")] == [0, 1]
+        assert sum(map(len, broker.store.offsets.table().values())) == 9
 
 
 def test_an_account_needs_the_light_queue(tmp_path):
