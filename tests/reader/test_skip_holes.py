@@ -4,6 +4,7 @@ import json
 import pytest
 
 from rmq_store import MessageStore, copy_messages, errors
+from rmq_store.services.integrity.repair import repair
 from tests.integrity.test_lost_files import LOST, SIZE, filled, lose, whole
 from tests.integrity.test_undo import shape
 
@@ -73,6 +74,28 @@ def test_a_wrong_size_of_all_files_is_no_loss(tmp_path):
     with pytest.raises(errors.StoreRefusesToLoad) as caught:
         MessageStore.open(tmp_path / "s", readonly=True, segment_size_bytes=2 * SIZE)
     assert "skip-holes" not in str(caught.value)
+
+
+@pytest.mark.parametrize("lost", [{}, LOST["one"], LOST["short"], {1: SIZE // 2, 3: SIZE // 2}, LOST["longer"]], ids=str)
+@pytest.mark.parametrize("recorded", [True, False])
+def test_a_given_size_that_is_not_the_log_s_loses_nothing(tmp_path, lost, recorded):
+    """A reader that believed it would take the ends of whole files for lost, and repair would cut them off."""
+    root = tmp_path / "s"
+    left = whole(filled(root), lose(root, lost) if lost else [])
+    if not recorded:
+        (root / "config/storeOptions.json").unlink()        # as Java leaves a store
+    before = shape(root)
+    for size in (4096, SIZE // 2, SIZE - 4096, 2 * SIZE):
+        given = {"segment_size_bytes": size}
+        for call in (lambda given=given: MessageStore.open(root, readonly=True, skip_holes=True, **given),
+                     lambda given=given: copy_messages(root, tmp_path / "new", source_options=given | {"skip_holes": True}),
+                     lambda given=given: repair(root, dry_run=False, open_store=MessageStore.open, **given)):
+            with pytest.raises(errors.StoreRefusesToLoad, match=f"{size} bytes, as segment_size_bytes says, found .* {SIZE} "
+                               f"bytes.*leave segment_size_bytes out, or give {SIZE}"):
+                call()
+    assert shape(root) == before and not (tmp_path / "new").exists()
+    with MessageStore.open(root, readonly=True, skip_holes=True, segment_size_bytes=SIZE) as store:
+        assert numbers(store.scan()) == sorted(left.values())
 
 
 def test_the_commands(tmp_path, rmqstore):

@@ -13,9 +13,9 @@ from rmq_store.base.machine.sizing import cut_index, fit
 from rmq_store.codec._layout import UNIT_AT_TAGS_CODE, UNIT_SIZE
 from rmq_store.codec.layout import EXT_ADDRESS_MAX, get64
 from rmq_store.config.load import Options
-from rmq_store.config.recorded import LIGHT
+from rmq_store.config.recorded import LIGHT, read_recorded
 from rmq_store.config.values import BATCH_UNIT_SIZE, denied, index_file_size, path_list, real
-from rmq_store.errors import illegal
+from rmq_store.errors import StoreRefusesToLoad, illegal
 from rmq_store.events import Event, emit
 from rmq_store.log.recovery.checkpoint import is_foreign
 from rmq_store.log.recovery.recover import is_number
@@ -23,7 +23,7 @@ from rmq_store.queues.index.geometry import geometry_of
 from rmq_store.queues.index.loader import has_nothing
 
 __all__ = ["MANIFESTS", "Places", "completing", "denied", "fit_sizes", "has_light", "infer_sizes", "need_store", "no_directory",
-           "numbered", "refuse_file", "root_of"]
+           "numbered", "refuse_file", "refuse_size", "root_of"]
 
 SIZES_LOOKED_AT = 16
 INDEX_FILE_SIZE_DEFAULT = index_file_size(5_000_000, 20_000_000)
@@ -189,20 +189,20 @@ class Places:
 
 def infer_sizes(root: str, options: Options) -> dict[str, Any]:
     """What the files of an existing store tell, for options that nobody gave: sizes, whether ConsumeQueueExt is in use, and
-    whether light queues are, where no writer has recorded that (config/recorded.py), or RocketMQ has written since."""
+    whether light queues are, where no writer has recorded that (config/recorded.py), or RocketMQ has written since. With
+    skip_holes as refuse_size."""
     places = Places(root, options)
     found: dict[str, Any] = {}
+    if options.skip_holes:
+        refuse_size(places, options)
     if not options.given("segment_size_bytes"):
-        log = places.log_files()
-        starts = [int(os.path.basename(path)) for path, _ in log]
-        fit_names = [n for _, n in log if n > 0 and not any((start - starts[0]) % n for start in starts)]    # others are cut
-        size = _told_size(options, "segment_size_bytes", fit_names or [length for _, length in log])
+        size = _told_size(_recorded(options, "segment_size_bytes"), _log_lengths(places.log_files()))
         if size:
             found["segment_size_bytes"] = size
     for name, directory, unit in (("consumequeue_file_size_bytes", places.consumequeue, UNIT_SIZE),
                                   ("batch_consumequeue_file_size_bytes", places.batchconsumequeue, BATCH_UNIT_SIZE)):
         if not options.given(name):
-            size = _told_size(options, name, _queue_file_sizes(directory))
+            size = _told_size(_recorded(options, name), _queue_file_sizes(directory))
             if size and size % unit == 0:
                 found[name] = size
     origins = {options.origin(name) for name in LIGHT}
@@ -270,10 +270,37 @@ def _usual_size(lengths: list[int]) -> int:
     return max(Counter(size for size in lengths if size).items(), key=lambda pair: pair[1], default=(0, 0))[0]
 
 
-def _told_size(options: Options, name: str, lengths: list[int]) -> int:
+def _recorded(options: Options, name: str) -> int:
+    return int(options[name]) if options.origin(name) == "files" else 0
+
+
+def _told_size(recorded: int, lengths: list[int]) -> int:
     """What the last writer recorded, where a file has this length, or the only one there is was cut; else the usual length."""
-    told = int(options[name]) if options.origin(name) == "files" else 0
-    return told if told in lengths or (len(lengths) == 1 and lengths[0] < told) else _usual_size(lengths)
+    return recorded if recorded in lengths or (len(lengths) == 1 and lengths[0] < recorded) else _usual_size(lengths)
+
+
+def _log_lengths(log: list[tuple[str, int]]) -> list[int]:
+    """The lengths that fit the names of the log's files, if there are any; others are cut."""
+    return [n for _, n in log if n > 0 and _fits_names(n, log)] or [length for _, length in log]
+
+
+def _fits_names(size: int, log: list[tuple[str, int]]) -> bool:
+    starts = [int(os.path.basename(path)) for path, _ in log]
+    return not any((start - starts[0]) % size for start in starts)
+
+
+def refuse_size(places: Places, options: Options) -> None:
+    """For those who take a file of the log that is longer or shorter than segment_size_bytes for a damaged one. Raises
+    StoreRefusesToLoad where somebody gave another size than the log has: the ends of whole files would count as lost."""
+    size, recorded = options.segment_size_bytes, int(str(read_recorded(places.root).sizes.get("segment_size_bytes", 0)))
+    if not options.given("segment_size_bytes") or size == recorded:
+        return
+    told = _told_size(recorded, _log_lengths(log := places.log_files()))
+    if told > size or (told == recorded != 0) or (told not in (0, size) and not _fits_names(size, log)):
+        error = StoreRefusesToLoad(places.commitlog, None, f"files of {size} bytes, as segment_size_bytes says",
+                                   f"files of {told} bytes")
+        error.cure = f"nothing was changed: leave segment_size_bytes out, or give {told}"
+        raise error
 
 
 def has_light(directory: str) -> bool:

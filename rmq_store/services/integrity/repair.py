@@ -26,7 +26,7 @@ from rmq_store.errors import CorruptionError, PutError, StoreStateError
 from rmq_store.log.recovery import checkpoint, lockfile
 from rmq_store.log.recovery.directories import files_missing, known_end, look_for_directories, missing_end
 from rmq_store.log.recovery.holes import lost_rows, padded_looks_whole, rows_text
-from rmq_store.log.recovery.places import Places, completing
+from rmq_store.log.recovery.places import Places, completing, refuse_size
 from rmq_store.log.recovery.salvage import DIRECTORY as SALVAGE
 from rmq_store.log.recovery.salvage import keep, offset_of
 from rmq_store.log.recovery.versions import refusal
@@ -86,7 +86,8 @@ def repair(path: Any, *, dry_run: bool, restore: bool = False, say: Callable[[St
     about is a step of kind "none". say(step) is called before each.
     open_store: MessageStore.open.
 
-    Raises UnknownVersion, StoreLocked, ConfigError, OSError. Options as of MessageStore.open.
+    Raises UnknownVersion, StoreRefusesToLoad for another segment_size_bytes than the log's, StoreLocked, ConfigError, OSError.
+    Options as of MessageStore.open.
     """
     root, chosen = chosen_options(path, options)
     io = _io if _io is not None else IoTable()
@@ -101,6 +102,7 @@ def repair(path: Any, *, dry_run: bool, restore: bool = False, say: Callable[[St
     with _locked(files, root, dry_run), closing(StandIns(files, root, dry_run)) as stands:
         work = _Repair(root, options, io, files, dry_run, step, stands)
         places = Places(root, chosen)
+        refuse_size(places, chosen)
         look_for_directories(places, False, accepted=chosen.commitlog_loss_accepted)
         log, size = places.log_files(), chosen.segment_size_bytes
         if places.several and not chosen.commitlog_loss_accepted and (missing := files_missing(places, chosen, [
