@@ -87,7 +87,7 @@ unsigned rmq_ring_drain(rmq_ring *r);
 int rmq_ring_abandon(rmq_ring *r, rmq_flight *out);
 
 /* Behind a drain and with no flight left: the error is forgotten, and the ring begins again. 0; -EBUSY: the kernel has, or may
- * still get, entries of before, or a sync failed. */
+ * still get, entries of before, or a sync failed, whose error is the ring's then. */
 int rmq_ring_again(rmq_ring *r);
 
 /* What a ring with these wishes and `memory` registered gets of the kernel: 0 or -errno. */

@@ -369,7 +369,7 @@ unsigned rmq_ring_drain(rmq_ring *r) {
             some = 1;
             /* A sync that fails here has failed for good: the kernel tells it once. */
             int sync = number >= r->first && number < r->next && flight(r, number)->kind == KIND_SYNC;
-            if (sync && result < 0 && result != -ECANCELED) r->error_in_sync = 1;
+            if (sync && result < 0 && result != -ECANCELED && !r->error_in_sync) r->error = result, r->error_in_sync = 1;
         }
         if (!some) pause_ms(1);
     }

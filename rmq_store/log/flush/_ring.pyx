@@ -355,6 +355,7 @@ cdef void _give_up(RingWriter *w, int error, bint in_sync, bint synced) noexcept
     # commit_lock is held. The fence first: whoever waits learns of it now, not when the device has answered. For a want there
     # is none, unless the write was to sync, too.
     cdef rmq_flight rest
+    cdef int failed = 0
     cdef bint pauses = rmq_is_want(error) and not in_sync and not synced
     if not pauses:
         log_fence(w.log, error, FENCE_SYNC if in_sync else FENCE_WRITE)
@@ -365,11 +366,11 @@ cdef void _give_up(RingWriter *w, int error, bint in_sync, bint synced) noexcept
         log_file_release(<LogFile *> rest.owner)
     if not pauses:
         return
-    w.submitted = rmq_load(&w.log.committed)
-    w.bounce_end = -1
+    w.submitted, w.bounce_end = rmq_load(&w.log.committed), -1
     w.slot_file[0] = w.slot_file[1] = -1        # the drain lets go of them
     if rmq_ring_again(w.ring) < 0:
-        log_fence(w.log, error, FENCE_WRITE)
+        error = rmq_ring_turn(w.ring, 0, &failed)       # that of a sync, if one has failed meanwhile
+        log_fence(w.log, error, FENCE_SYNC if failed else FENCE_WRITE)
     else:
         log_unwritable(w.log, error)
 
