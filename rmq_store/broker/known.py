@@ -5,11 +5,10 @@ would be wrong, so a change is told before the request that made it is answered.
 shards of the names that changed, and all other entries stay.
 """
 import threading
-from collections.abc import Mapping
 
 from rmq_store.broker.codes import DEAD, NO_SEND, PERM_READ, RETRY
 from rmq_store.broker.core import Core
-from rmq_store.broker.topics import NAME_MAX, Group, Topic
+from rmq_store.broker.topics import NAME_MAX, Group, Groups, Topic, Topics
 from rmq_store.codec._java_hash import java_hash
 from rmq_store.errors import CorruptionError
 from rmq_store.network.front import SHARDS, NativeFront
@@ -28,8 +27,7 @@ class Known:
         self._lock = threading.Lock()
         self._seen: tuple[object, ...] = ()
         self._settings: tuple[object, ...] = ()         # what every row depends on, when they were told
-        self._topics: Mapping[str, Topic] = {}          # as they were told
-        self._groups: Mapping[str, Group] = {}
+        self._told = -1, -1                             # the last changes of topics and groups that were told
         self._shards: list[tuple[dict[str, TopicRow], dict[str, Rows]]] = [({}, {}) for _ in range(SHARDS)]
         self._answers = self._in_answers()
         options = core.options
@@ -80,21 +78,27 @@ class Known:
         self._seen = self._settings = ()        # where it fails, the next look tells everything
         settings = state[-2:]
         whole = settings != before
-        topics = self._core.topics.snapshot()
-        groups = self._core.groups.snapshot()
+        topics, groups = self._core.topics, self._core.groups
         touched = self._core.clients.touched()
-        if self._in_answers() != self._answers:
-            topics, groups = {}, {}
+        topics_told, topic_names = self._changed_names(0, topics, whole)
+        groups_told, group_names = self._changed_names(1, groups, whole)
         dirty = set(range(SHARDS)) if whole else set()
-        for name in _different(topics, {} if whole else self._topics) | (self._topics.keys() - topics.keys()):
-            dirty |= self._put(0, name, self._topic_row(topics.get(name)))
-        names = _different(groups, {} if whole else self._groups) | (self._groups.keys() - groups.keys()) | touched
-        pulls = self._pulls()
-        for name in names:
+        known = self._in_answers() == self._answers
+        for name in topic_names:
+            dirty |= self._put(0, name, self._topic_row(topics.get(name)) if known else None)
+        pulls = known and self._pulls()
+        for name in group_names | touched:
             dirty |= self._put(1, name, self._group_rows(groups.get(name)) if pulls else [])
         self._front.tell((shard, (list(self._shards[shard][0].values()),
                                   [row for rows in self._shards[shard][1].values() for row in rows])) for shard in dirty)
-        self._topics, self._groups, self._settings, self._seen = topics, groups, settings, state
+        self._told, self._settings, self._seen = (topics_told, groups_told), settings, state
+
+    def _changed_names(self, kind: int, table: Topics | Groups, whole: bool) -> tuple[int, set[str]]:
+        """Which rows of topics (kind 0) or groups (1) are to be looked at, and the number of the table's last change."""
+        now, changed = table.changes_since(-1 if whole else self._told[kind])
+        if changed is not None and not whole:
+            return now, set(changed)
+        return now, set(table.names()).union(*(shard[kind] for shard in self._shards))
 
     def _put(self, kind: int, name: str, row: object) -> set[int]:
         """Enters a row of a topic (kind 0), or the rows of a group (1). Returns the shard, if that changes it."""
@@ -140,7 +144,3 @@ class Known:
                         rows.append((name, sub.topic, sub.version, [java_hash(tag) for tag in sorted(tags)]))
         return rows
 
-
-def _different(now: Mapping[str, object], before: Mapping[str, object]) -> set[str]:
-    """Names of entries that came or changed."""
-    return {name for name, entry in now.items() if before.get(name) is not entry}

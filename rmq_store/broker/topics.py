@@ -6,7 +6,7 @@ Thread-safety: every method. What one more topic or group costs does not depend 
 import os
 import re
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, Generic, TypeVar
 
@@ -136,6 +136,9 @@ class Topics:
         """All topics by name. It never changes; ask again for a newer one. Takes the longer the more there are."""
         return self._rows.snapshot()
 
+    def names(self) -> Iterable[str]:
+        return list(self._rows.now())
+
     def __len__(self) -> int:
         return len(self._rows.now())
 
@@ -241,8 +244,12 @@ class Groups:
         self._table: GroupTable = store.group_table
         self._rows = _Rows(self._table, _group)
 
-    def snapshot(self) -> Mapping[str, Group]:
-        return self._rows.snapshot()
+    def names(self) -> Iterable[str]:
+        return list(self._rows.now())
+
+    def changes_since(self, seen: int) -> tuple[int, Mapping[str, Any] | None]:
+        """As Table.changes_since."""
+        return self._table.changes_since(seen)
 
     def __len__(self) -> int:
         return len(self._rows.now())

@@ -61,6 +61,21 @@ def test_a_change_tells_its_own_entries_however_many_others_there_are(broker, to
         assert broker._front.requests()[310] + broker._front.requests()[10] == sends + 1
 
 
+def test_a_new_topic_or_group_copies_no_table(broker, monkeypatch):
+    """What one more costs does not depend on how many there are."""
+    with Peer(broker.address) as peer:
+        assert peer.put("T").code == 0
+        copies = []
+        for table in (type(broker._core.topics._rows), type(broker.store.topic_table), type(broker.store.group_table)):
+            for name in ("snapshot", "entries", "content"):
+                if hasattr(table, name):
+                    monkeypatch.setattr(table, name, lambda *_: copies.append(name))
+        assert peer.put("new").code == 0
+        assert peer.ask(34, beat_of(["newcomers"], ["new"])).code == 0
+        assert peer.put("new").code == 0
+        assert copies == []
+
+
 def test_what_was_deleted_or_forbidden_is_known_no_more(broker, told):
     with Peer(broker.address) as peer:
         assert peer.put("T").code == 0 and peer.put("U").code == 0
