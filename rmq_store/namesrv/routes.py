@@ -51,7 +51,7 @@ class Routes:
         self._kv_bytes = 0
         self._list_of_all: bytes | None = None      # of topics, as long as it holds
         self._changes = 0
-        self._busy = False                          # somebody's steps are under way
+        self._row: list[Steps] = []                 # what takes long, in the order in which it came
         self._processors: dict[int, Callable[[object, Frame], Frame | Steps]] = {
             100: self._put_kv, 101: self._get_kv, 102: self._delete_kv, 103: self._register, 104: self._unregister,
             105: self._route, 106: self._cluster, 206: self._topics, 216: self._delete_topic, 219: self._list_kv,
@@ -84,13 +84,13 @@ class Routes:
 
     def _alone(self, steps: Steps) -> Steps:
         """What takes long is done one after the other: it has memory for one, and a broker's registrations keep their order."""
-        while self._busy:
-            yield
-        self._busy = True
+        self._row.append(steps)
         try:
+            while self._row[0] is not steps:
+                yield
             return (yield from steps)
         finally:
-            self._busy = False
+            self._row.remove(steps)
 
     def gone(self, channel: object) -> None:
         """A connection has ended: the brokers that registered on it last are forgotten."""

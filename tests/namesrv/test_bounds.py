@@ -84,3 +84,32 @@ def test_an_answer_that_no_frame_has_room_for(ask, monkeypatch):
     assert (refused.code, refused.body, refused.opaque, refused.flag) == (1, b"", 7, 1)
     assert "room for 100" in refused.remark
     assert ask(105, topic="none").code == 17
+
+
+def test_registrations_that_take_long_are_done_in_the_order_in_which_they_came():
+    """Those that wait for another one stay before those that come when it is done."""
+    routes = Routes()
+
+    def begun(address, connection, topics):
+        table = {f"t{n}": {"readQueueNums": 4, "writeQueueNums": 4, "perm": 6} for n in range(topics)}
+        body = json.dumps({"topicConfigSerializeWrapper": {"dataVersion": None, "topicConfigTable": table}}).encode()
+        return routes.answer(connection, Frame(103, 7, WHO | {"brokerAddr": address}, body))
+
+    first = begun("h:1", "1", 5000)
+    old = begun("h:2", "2", 10)
+    assert not isinstance(first, Frame) and not isinstance(old, Frame)      # both take long
+    whole(first)
+    new = begun("h:3", "3", 10)
+    assert not isinstance(new, Frame)
+    done, waits = [], {"new": new, "old": old}
+    while waits:                                        # in turns, the newer one first
+        for name in list(waits):
+            try:
+                next(waits[name])
+            except StopIteration:
+                done.append(name)
+                del waits[name]
+    assert done == ["old", "new"]
+    addresses = json.loads(whole(routes.answer("c", Frame(106, 8, {}))).body)["brokerAddrTable"]["b"]["brokerAddrs"]
+    assert addresses == {"0": "h:3"}
+    assert not routes._row
