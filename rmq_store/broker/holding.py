@@ -87,11 +87,10 @@ class HeldPulls:
             mine = self._of.get(held.connection_id, ())
             if self._count >= HELD_MAX or len(mine) >= HELD_OF_ONE_MAX or self._stopped:
                 return False
+            if queue not in self._queues:
+                self._hub.watch(*queue)         # first: for want of memory it raises, and nothing is to be undone
+            groups = self._queues.setdefault(queue, {})
             self._count += 1
-            groups = self._queues.get(queue)
-            if groups is None:
-                groups = self._queues[queue] = {}
-                self._hub.watch(*queue)
             group = held.group = groups.setdefault((held.connection_id, held.wants), _Group(held))
             group.scanned = min(group.scanned, held.offset)
             group.pulls.add(held)
@@ -178,9 +177,12 @@ class HeldPulls:
     def _look(self, group: _Group) -> None:
         """For the next message that is one for this group: those who wait for it are tried."""
         end = self._store.max_offset(*group.queue)
-        if group.scanned > end:         # it was emptied
-            group.scanned = 0
         at = group.scanned
+        if at > end:                    # emptied, or they wait for what is put and not dispatched: a try tells
+            with self._lock:
+                for held in group.pulls:
+                    self._due(held)
+            return
         if at == end:
             return
         found, following = (at, end) if group.look is None else self._looked(group.look, at, end)
@@ -247,6 +249,8 @@ class HeldPulls:
                 self._work()
             except StoreStateError:
                 return
+            except MemoryError:         # whoever waits is tried again, at the latest when the time is over
+                time.sleep(0.1)
 
     def _timeout_ms(self) -> int | None:
         with self._lock:

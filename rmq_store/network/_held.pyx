@@ -289,8 +289,9 @@ cdef bint _scan(Service *s, HeldQueue *at) noexcept nogil:
     cdef ExtWindow window
     cdef int64_t n, i, end = rmq_load(&at.queue.max_offset)
     window.at = window.size = 0
-    if at.removed != rmq_load(&at.queue.removed_below) or at.scanned > end:     # it was emptied
+    if at.removed != rmq_load(&at.queue.removed_below):     # it was emptied
         at.removed, at.scanned = rmq_load(&at.queue.removed_below), rmq_load(&at.queue.min_offset)
+    at.scanned = min(at.scanned, end)       # they wait for what is put and not dispatched
     if at.scanned < end:
         _wake(s, at.all, at.scanned)
     if at.tags_count == 0:

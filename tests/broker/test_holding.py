@@ -129,3 +129,64 @@ def test_messages_that_come_all_the_time_beside_pulls_of_all_kinds(broker):
                 answer = peer.receive()
             assert answer.opaque == opaque and bodies(answer) == [b"%d" % (n % 7 if n % 3 else 0)]
             broker.store.wait_dispatched(10)
+
+
+def test_who_waits_behind_the_end_of_a_queue_costs_no_look_at_what_is_in_it(tmp_path):
+    """An offset of a message that is put and not dispatched yet, or of nobody's."""
+    looks, tries = [], []
+
+    def look(at):
+        looks.append(at)
+        return None, at + 1
+
+    with MessageStore.open(tmp_path / "s", profile="test") as store:
+        store.put_many("T", [b"x"] * 500)
+        assert store.wait_dispatched(10)
+        held = HeldPulls(store)
+        try:
+            assert held.add(Held(1, "T", 0, 505, time.monotonic() + 3600, lambda last: tries.append(last) or last, "x", look))
+            store.put("T", b"x")
+            until(lambda: tries == [False])
+            assert looks == [] and held.count == 1
+            store.put_many("T", [b"x"] * 10)
+            until(lambda: looks == [505, 506, 507, 508, 509, 510])
+        finally:
+            held.stop()
+
+
+def test_want_of_memory_ends_no_held_pull(tmp_path, monkeypatch):
+    with MessageStore.open(tmp_path / "s", profile="test") as store:
+        held = HeldPulls(store)
+        try:
+            hub, lacking = held._hub, [True, True]
+
+            class Lacking:
+                def __getattr__(self, name):
+                    return getattr(hub, name)
+
+                def watch(self, *queue):
+                    if lacking.pop(0):
+                        raise MemoryError
+                    hub.watch(*queue)
+
+                def take(self):
+                    if lacking:
+                        lacking.pop()
+                        raise MemoryError
+                    return hub.take()
+
+            held._hub = Lacking()
+            answered = threading.Event()
+            one = Held(1, "T", 0, 0, time.monotonic() + 3600, lambda last: answered.set() or True)
+            lacking.insert(1, False)
+            with pytest.raises(MemoryError):
+                held.add(one)
+            assert held.count == 0
+            assert held.add(one)
+            store.put("T", b"x")
+            until(lambda: not lacking)
+            store.put("T", b"x")
+            assert answered.wait(LIMIT_S)
+            until(lambda: held.count == 0)
+        finally:
+            held.stop()
