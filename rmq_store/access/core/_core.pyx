@@ -121,15 +121,15 @@ cdef class StoreCore:
 
     def _unwritten(self):
         """What was put, and the pool alone has, while the log cannot be written: (messages, begin, end), or None."""
-        cdef Unwritten n = Unwritten(0, 0, 0, -1, -1)
+        cdef Unwritten n
         cdef bint some
         if self.log != NULL and self.alive[0] == 1:      # a child of fork has no pool
-            if self.unwritten is not None:
-                n.count, n.begin, n.end, n.committed, n.wrote = self.unwritten
+            n.count, n.begin, n.end, n.committed, n.wrote = self.unwritten or (0, 0, 0, -1, -1)
             self.calls += 1
-            some = unwritten_count(self.log, &n)
+            with nogil:
+                some = unwritten_count(self.log, &n)
             self.calls -= 1
-            # Not before: to make a tuple can fail, or begin a collection that closes the store, which waits for its calls.
+            # Not before: a tuple can fail, or begin a collection that closes the store, which waits for its calls.
             self.unwritten = (n.count, n.begin, n.end, n.committed, n.wrote) if some else None
         return None if self.unwritten is None or self.unwritten[0] == 0 else self.unwritten[:3]
 

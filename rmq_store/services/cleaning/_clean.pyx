@@ -132,7 +132,7 @@ cdef class Withdrawn:
             rc = named_so(&f.identity)      # the name may be another file's by now
             if rc == 0:
                 rc = io.unlink(io.ctx, f.path)
-        _check(rc, self.path)
+        _check(0 if rc == -ENOENT else rc, self.path)       # somebody has removed it by hand
         with nogil:
             rc = io.sync_dir(io.ctx, text)
             if rmq_load32(&f.refs) == 1 and f.map != NULL:
@@ -199,7 +199,7 @@ def log_files(StoreCore store not None):
             break
         absent = f.absent or f.copied       # of a read-only store over several directories, one of which is gone
         modified = 0 if absent else _modified_ms(f)
-        absent = absent or modified == -ENOENT      # its writer has cleaned it, and this store does not follow
+        absent = absent or (store.readonly and modified == -ENOENT)     # its writer cleaned it; this store does not follow
         log_file_release(f)
         if not absent:
             _check(modified, store.path)
