@@ -144,7 +144,7 @@ static void retry_stalled(rmq_net *net) {
         if (c == NULL || !c->stalled) continue;
         size_t before = c->in_size;
         connection_retry(c);
-        if (c->stalled && c->in_size < before) net->retry_from = (from + i + 1) % n;
+        if (c->in_size < before) net->retry_from = (from + i + 1) % n;
     }
 }
 

@@ -8,7 +8,8 @@
 enum {
     READ_SIZE = 1 << 16, TURN_SIZE = 1 << 18, BESIDE_SIZE = 1 << 14, EVENTS = 64, OUT_KEPT = 1 << 14, TLS_HANDSHAKE = 0x16,
     STAGE_SIZE = 1 << 18,
-    SYSTEM_ERROR = 1,           /* RocketMQ: RemotingSysResponseCode */
+    SYSTEM_ERROR = 1, MESSAGE_ILLEGAL = 13,     /* RocketMQ: ResponseCode */
+    REGISTER_BROKER = 103,      /* RocketMQ: RequestCode */
 };
 #define SECOND INT64_C(1000000000)
 
@@ -109,6 +110,8 @@ void connection_retry(rmq_connection *c);       /* stalled: asks again */
 void connection_settle(rmq_connection *c);      /* writes, watches, or buries */
 void connection_mark(rmq_connection *c);        /* to be settled at the end of the round */
 void connection_free(rmq_connection *c);
+/* ---- net_large.c */
+rmq_done large_begins(rmq_connection *c, const unsigned char *at, size_t n, int32_t size);
 /* ---- net_queue.c */
 rmq_done queue_pass(rmq_connection *c, const void *frame, int32_t size, int stays);
 int queue_say(rmq_net *net, int kind);           /* an item without a connection: 0, or -1: there is no room */

@@ -3,12 +3,10 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include "net.h"
-#include "rmq_bytes.h"
 
 uint64_t rmq_connection_id(const rmq_connection *c) { return c->id; }
 const rmq_address *rmq_connection_peer(const rmq_connection *c) { return &c->peer; }
@@ -263,34 +261,6 @@ static rmq_done serve(rmq_connection *c, const unsigned char *at, int32_t size) 
     return done;
 }
 
-/* Bodies of these may fill a frame: messages, and the topics of a broker that registers with a name server. */
-static int may_be_large(int32_t code) {
-    return code == 10 || code == 310 || code == 320 || code == 324 || code == 325 || code == 103;
-}
-
-/* A frame of `size` bytes, of which `n` are here. One whose body is larger than its request may have is answered as soon as its
- * header is here, and is never kept: RMQ_DONE. RMQ_PASS: the rest is to be read. */
-static rmq_done refuse_large(rmq_connection *c, const unsigned char *at, size_t n, int32_t size) {
-    rmq_frame *f = &c->net->frame;
-    if (c->may_be_large || size <= RMQ_BODY_MOST || n < 8) return RMQ_PASS;
-    int32_t head = 8 + (int32_t)((uint32_t)rmq_get32(at + 4) & 0xFFFFFF);
-    if (n < (size_t)head) return RMQ_PASS;
-    if (rmq_frame_decode(at, head, f) < 0) return RMQ_BAD;
-    c->may_be_large = size - head <= RMQ_BODY_MOST || f->flag & RMQ_RESPONSE || may_be_large(f->code);
-    if (c->may_be_large) return RMQ_PASS;
-    c->refused = (size_t)size - n;
-    if (f->flag & RMQ_ONEWAY) return RMQ_DONE;
-    char why[128];
-    snprintf(why, sizeof why, "the body of request %d has %d bytes, the limit is %d: send less in one request", f->code,
-             size - head, RMQ_BODY_MOST);
-    unsigned char *to = rmq_connection_room(c, RMQ_ANSWER_ROOM + 2 * sizeof why);
-    if (to == NULL) return RMQ_DONE;
-    rmq_answer a;
-    rmq_answer_begin(&a, to, f->serialize, SYSTEM_ERROR, f->opaque, f->version, why);
-    rmq_connection_filled(c, (size_t)rmq_answer_end(&a, 0));
-    return RMQ_DONE;
-}
-
 /* What begins like this is no frame: whose clients these are is said once a minute. */
 static void say_stranger(rmq_net *net, const unsigned char *at) {
     int http2 = memcmp(at, "PRI ", 4) == 0, tls = at[0] == TLS_HANDSHAKE && at[1] == 3;
@@ -312,7 +282,7 @@ static size_t serve_all(rmq_connection *c, const unsigned char *at, size_t n) {
         if (size == 0) break;
         rmq_done rc = RMQ_BAD;
         if (size > 0 && (size_t)size > n - done) {
-            rc = refuse_large(c, at + done, n - done, size);
+            rc = large_begins(c, at + done, n - done, size);
             if (rc == RMQ_DONE) done = n;
             if (rc != RMQ_BAD) break;
         } else if (size > 0) {

@@ -123,14 +123,16 @@ static rmq_item *opened(rmq_connection *c) {
     return NULL;
 }
 
-enum { SMALL = 1 << 16 };       /* such requests do not wait for large ones, which take long: they have as much room more */
+/* Small requests do not wait for large ones, which take long: they have as much room more. Medium ones have some. */
+enum { SMALL = 1 << 16, MEDIUM = 1 << 20 };
 
 /* This thread alone adds: what was free stays free. */
 static int full(rmq_net *net, const rmq_lane *lane, int32_t size) {
+    int64_t most = net->limits.passed_bytes;
+    most += size <= SMALL ? most : size <= MEDIUM ? most / 8 : 0;
     rmq_mutex_lock(&net->passed_lock);
-    int no_room = net->passed_count >= net->limits.passed
-                  || (net->passed_count > 0 && net->passed_bytes + size > net->limits.passed_bytes)
-                  || (net->taken_bytes > 0 && net->taken_bytes + size > net->limits.passed_bytes * (size > SMALL ? 1 : 2));
+    int64_t held = net->passed_bytes + net->taken_bytes;
+    int no_room = net->passed_count >= net->limits.passed || (held > 0 && held + size > most);
     if (lane && !no_room)
         no_room = rmq_load(&lane->unserved) >= net->limits.passed_of_one
                   || (lane->count > 0 && lane->bytes + size > net->limits.passed_bytes / 8);

@@ -13,7 +13,7 @@ enum {
     RMQ_NET_FDS = 2,
     RMQ_NET_LISTENERS = 4,
     RMQ_NET_PARTS = 1024,
-    RMQ_BODY_MOST = 4 << 20,    /* bytes of a body, but of messages and registrations; more is refused before it is read */
+    RMQ_BODY_MOST = 4 << 20,    /* bytes of a body, but of sends and registrations; more is refused before it is read */
 };
 
 typedef struct rmq_net rmq_net;
@@ -46,6 +46,7 @@ typedef struct rmq_service {
     void (*taken)(void *ctx, rmq_connection *c);
     void (*ending)(void *ctx);              /* no request comes any more; what is answered now is still sent */
     int fds[RMQ_NET_FDS];                   /* the owner's; -1: none */
+    const int64_t *message_most;            /* atomic: bytes of a send's body; NULL: this is a name server, not a broker */
 } rmq_service;
 
 typedef struct rmq_net_limits {

@@ -96,6 +96,7 @@ cdef extern from "rmq_net.h" nogil:
         void (*taken)(void *ctx, rmq_connection *c) noexcept nogil
         void (*ending)(void *ctx) noexcept nogil
         int fds[2]
+        const int64_t *message_most
     ctypedef struct rmq_net_limits:
         int64_t connections, buffered, waiting, unread, unread_most, unread_all, passed, passed_bytes, passed_of_one, idle_ns
     ctypedef struct rmq_net_counts:

@@ -108,6 +108,7 @@ cdef void service_serve(Service *s, rmq_service *out) noexcept nogil:
     out.request, out.begin, out.turn, out.woken, out.tick, out.closed = _request, _begin, _turn, _woken, _tick, _closed
     out.taken, out.ending, out.more = _taken, _ending, _more
     out.fds[FLUSHED], out.fds[ARRIVED] = s.sink.fd, s.hub_fd
+    out.message_most = s.body_size_max
 
 
 cdef extern from "<sys/socket.h>" nogil:

@@ -198,3 +198,29 @@ def test_a_signed_request_without_room_is_checked_once(tmp_path, key):
             gate.permissions.release(10)
             assert [peer.receive().opaque for _ in range(4)] == [1, 7, 8, 9]
             assert front.counts()["signatures"] == before + 3
+
+
+def test_a_request_of_ordinary_size_has_room_beside_large_ones_that_take_long():
+    go = threading.Event()
+
+    def handle(connection, frame):
+        if frame.code == 1:
+            return frame.answer()
+
+        def steps():
+            while not go.is_set():
+                yield
+            return frame.answer()
+        return steps()
+
+    front = Front("127.0.0.1", 0, handle, lambda connection: None)
+    with serving(front):
+        many, one = [Peer(front.address) for _ in range(6)], Peer(front.address)
+        for peer in many:
+            peer.send(103, {}, bytes(15 << 20))
+        until(lambda: front.counts()["passed"] >= 4 and front.counts()["stalls"] > 0)
+        for size in (1 << 10, 100 << 10, 1 << 20):
+            assert one.ask(1, {}, bytes(size)) is not None
+        assert front.counts()["passed"] == 3 + 4        # no more than the bound says of the large ones
+        go.set()
+        assert all(peer.receive() is not None for peer in many)
