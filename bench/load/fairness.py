@@ -90,8 +90,8 @@ def of_real(base: Path, program: Path, kinds: list[str], seconds: float, pause_s
     for kind in kinds:
         try:
             with scratch(base) as place, brokers.real(place / "store", REAL[RELEASE]) as broker:
-                for _ in range(4):      # a JVM compiles what it has run often
-                    send(program, broker, seconds)
+                for _ in range(2):      # a JVM compiles what it has run often
+                    send(program, broker, 1.5)
                 alone = alone_of(program, broker, seconds)
                 yield {"subject": RELEASE} | one(program, broker, kind, alone, seconds, pause_s, False)
         except (NotHere, OSError, subprocess.SubprocessError) as why:
@@ -99,7 +99,7 @@ def of_real(base: Path, program: Path, kinds: list[str], seconds: float, pause_s
 
 
 def main(argv: list[str] | None = None) -> None:
-    p = parser(__doc__, seconds=1.5, pause=0.5, kinds=",".join(KINDS))
+    p = parser(__doc__, seconds=0.8, pause=0.5, kinds=",".join(KINDS))
     p.add_argument("--no-real", action="store_true", help="without the real broker")
     args = p.parse_args(argv)
     if args.quick:

@@ -1,4 +1,5 @@
 /* Frames with a body that is larger than its request may have: refused before they are read. */
+#define _GNU_SOURCE
 #include <stdio.h>
 #include "net.h"
 #include "rmq_bytes.h"

@@ -69,7 +69,7 @@ def test_a_new_topic_or_group_copies_no_table(broker, monkeypatch):
         for table in (type(broker._core.topics._rows), type(broker.store.topic_table), type(broker.store.group_table)):
             for name in ("snapshot", "entries", "content"):
                 if hasattr(table, name):
-                    monkeypatch.setattr(table, name, lambda *_: copies.append(name))
+                    monkeypatch.setattr(table, name, lambda *_, name=name: copies.append(name))
         assert peer.put("new").code == 0
         assert peer.ask(34, beat_of(["newcomers"], ["new"])).code == 0
         assert peer.put("new").code == 0
