@@ -162,6 +162,9 @@ class Event(Enum):
     OFFSET_BEYOND_END = "consumer", _WARNING, (
         "the committed offset %(offset)d of group %(group)s lies beyond the end of %(topic)s/%(queue_id)d, which is %(end)d: "
         "the group continues at the end")
+    OFFSET_TURNED_BACK = "consumer", _WARNING, (
+        "the committed offset %(offset)d of group %(group)s was beyond the end of %(topic)s/%(queue_id)d when the store was "
+        "opened: the group continues at the end, %(end)d, because new messages come there; the messages in between are lost")
     CONFIG_BACKUP_USED = "consumer", _WARNING, "read the backup %(file)s instead of the original file: %(reason)s"
 
     # delay

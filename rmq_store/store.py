@@ -214,7 +214,7 @@ class MessageStore(StoreServes):
         if self.options.signals:
             close_on_signals()
         self._opened()
-        self._take_policies_of_file()
+        self._take_config()
         if services and not self.readonly and self.options.role != "slave":      # a slave's topics are its master's
             self._entering = Entering(self)
         if services and not self.readonly:

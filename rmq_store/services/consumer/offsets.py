@@ -26,7 +26,7 @@ __all__ = ["ConsumerOffsets", "next_version"]
 NAME = "consumerOffset.json"
 # topic, group -> queue id -> next offset
 Table = dict[tuple[str, str], dict[int, int]]
-_MAX = (1 << 63) - 1
+_MAX, QUEUE_ID_MAX = (1 << 63) - 1, (1 << 31) - 1
 
 
 class ConsumerOffsets:
@@ -116,7 +116,7 @@ class ConsumerOffsets:
             raise StoreNotWriteable(self._file.path)
         _check_name("group", group)
         _check_name("topic", topic)
-        for what, number, high in (("queue_id", queue_id, (1 << 31) - 1), ("offset", offset, _MAX)):
+        for what, number, high in (("queue_id", queue_id, QUEUE_ID_MAX), ("offset", offset, _MAX)):
             if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number <= high:
                 raise ArgumentIllegal(f"{what} is {number!r}: give a number from 0 to {high}")
         with self._lock:
@@ -140,6 +140,22 @@ class ConsumerOffsets:
                     changed += bool(self._cell(key, queue_id).set(offset))
             self._dirty = self._dirty or changed > 0
         return changed
+
+    def turn_back(self, end_of: Callable[[str, int], int | None]) -> list[tuple[str, str, int, int, int]]:
+        """Sets offsets beyond the end of their queue, which `end_of` says of a topic and a queue id, to that end. Returns (group,
+        topic, queue id, offset before, end), sorted. What names no queue or no group stays: nobody reads there; so does that of
+        a queue without an end, None. Durable with the next flush."""
+        moved = []
+        with self._lock:
+            for (topic, group), queues in self._now().items():
+                for queue_id, offset in queues.items():
+                    if not topic or not group or "@" in group or not 0 <= queue_id <= QUEUE_ID_MAX:
+                        continue
+                    if (end := end_of(topic, queue_id)) is not None and offset > end:
+                        self._cell((topic, group), queue_id).set(end)
+                        moved.append((group, topic, queue_id, offset, end))
+            self._dirty = self._dirty or bool(moved)
+        return sorted(moved)
 
     def query(self, group: str, topic: str, queue_id: int) -> int:
         """Returns the next queue offset of `group`; -1 if the group has committed no offset."""

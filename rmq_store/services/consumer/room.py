@@ -61,6 +61,14 @@ class Consuming:
     def _file(self, name: str) -> ConfigFile:
         return ConfigFile(self._files, self._root, name)
 
+    def offsets_of_file(self) -> ConsumerOffsets | None:
+        """The offsets, where a file has some; None: no group has committed any yet. Raises CorruptionError."""
+        for name in ("lmqConsumerOffset.json", "consumerOffset.json"):
+            if os.path.lexists(os.path.join(self._root, "config", name)) or os.path.lexists(
+                    os.path.join(self._root, "config", name + ".bak")):
+                return self.offsets
+        return None
+
     @property
     def offsets(self) -> ConsumerOffsets:
         with self._lock:

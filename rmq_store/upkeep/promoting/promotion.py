@@ -35,7 +35,6 @@ __all__ = ["Promotion", "promote"]
 
 ROLES = "master", "sync_master"
 PROBE_S = 3.0
-QUEUE_ID_MAX = (1 << 31) - 1
 FILES = (NAME, "consumerOffset.json", "lmqConsumerOffset.json", "delayOffset.json", "timercheck")
 
 
@@ -146,27 +145,18 @@ def _before(root: str) -> list[tuple[str, bytes]]:
 
 
 def _move_offsets(store: MessageStore) -> list[tuple[str, str, int, int, int]]:
-    """A group that had read messages which never came here would pass over the first new ones at their offsets. What names no
-    queue, or no group, is left as the master had it: nobody reads there."""
-    moved = []
-    for (topic, group), queues in store.offsets.table().items():
-        for queue_id, offset in queues.items():
-            if not topic or not group or "@" in group or not 0 <= queue_id <= QUEUE_ID_MAX:
-                continue
-            end = store.max_offset(topic, queue_id)
-            if offset > end:
-                store.offsets.commit(group, topic, queue_id, end)
-                moved.append((group, topic, queue_id, offset, end))
+    """A group that had read messages which never came here would pass over the first new ones at their offsets."""
+    moved = store.offsets.turn_back(store.max_offset)
     if moved:
         store.offsets.flush()
-    return sorted(moved)
+    return moved
 
 
 def _move_delays(store: MessageStore, files: ControlFiles) -> None:
     """What the old master had delivered of delayed messages counts as delivered; and no level is ahead of its queue, or its
     first new messages would not be delivered. A number that is no level's is left as the master had it."""
     before = delay_offsets(files, store.path)
-    now = {level: max(0, min(offset, store.max_offset(SCHEDULE_TOPIC, level - 1))) if 0 < level <= QUEUE_ID_MAX + 1 else offset
+    now = {level: max(0, min(offset, store.max_offset(SCHEDULE_TOPIC, level - 1))) if 0 < level < 1 << 31 else offset
            for level, offset in delivered(store, before).items()}
     if now != before:
         files.make_dirs(os.path.join(store.path, "config"))
