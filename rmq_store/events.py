@@ -157,8 +157,8 @@ class Event(Enum):
     DEAD_LETTER = "consumer", _WARNING, (
         "message %(msg_id)s of %(topic)s goes to %(to)s: group %(group)s retried it %(times)d times")
     RETRY_TOO_LARGE = "consumer", _WARNING, (
-        "message %(msg_id)s of %(topic)s, which group %(group)s failed to handle, goes to %(to)s at once: its properties fill "
-        "the record, so that those of a retry do not fit; properties that the dead letter lacks: %(lacks)s")
+        "message %(msg_id)s of %(topic)s, which group %(group)s failed to handle, goes to %(to)s at once: it fills the "
+        "record, so that the properties of a retry do not fit; the dead letter lacks %(lacks)s")
     OFFSET_BEYOND_END = "consumer", _WARNING, (
         "the committed offset %(offset)d of group %(group)s lies beyond the end of %(topic)s/%(queue_id)d, which is %(end)d: "
         "the group continues at the end")

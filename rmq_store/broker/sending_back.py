@@ -78,4 +78,4 @@ class SendingBack:
         properties = back.properties
         if not isinstance(properties, bytes):
             properties = encoded_as_a_broker({**properties, "WAIT": "false"}, store.options.compat)
-        store._put_copy(topic.name, message.body, queue_id=any_queue(count), properties=properties, **back.put).result()
+        store._put_copy(topic.name, queue_id=any_queue(count), properties=properties, **back.put).result()

@@ -6,8 +6,11 @@ import threading
 import pytest
 
 from rmq_store import AsyncMessageStore, MessageStore
+from rmq_store.codec._codec import encode_record
+from rmq_store.codec._layout import MAGIC_BLANK
 from rmq_store.codec.copies import copied_properties
 from rmq_store.codec.properties import decode_properties
+from rmq_store.errors import MessageIllegal
 
 SMALL = {"segment_size_bytes": 1 << 20, "index_enabled": False, "delay": "store_only"}
 LONG = "x" * 32_000
@@ -24,7 +27,7 @@ CASES = {
     "longer when decoded": ({"properties": b"k\x01" + b"\xff" * 20_000}, b"bad", {}, True),
     "larger than the limit now": ({}, b"bad" * 30_000, {"message_size_max_bytes": 10}, True),
     "a topic longer than the limit now": ({}, b"bad", {"topic_size_max_bytes": 1}, True),
-    "fills a file of the log": ({}, b"x" * ((1 << 20) - 8 - 91 - len("%DLQ%G") - 10), {}, False),
+    "fills a file of the log": ({}, b"x" * ((1 << 20) - 8 - 91 - len("jobs") - 200), {}, True),
     "counted to the end": ({"reconsume_times": (1 << 31) - 1}, b"bad", {}, False),
 }
 
@@ -105,6 +108,50 @@ def test_a_dead_letter_tells_as_much_of_its_origin_as_fits(tmp_path, caplog):
         assert "ORIGIN_MESSAGE_ID" not in dead.properties
     assert [r.fields["lacks"] for r in caplog.records if r.event == "RETRY_TOO_LARGE"] == [
         "ORIGIN_MESSAGE_ID, DLQ_ORIGIN_MESSAGE_ID"]
+
+
+@pytest.mark.parametrize("crc", [False, True])
+@pytest.mark.parametrize("short", [*range(0, 230, 23), 199, 200, 300])
+def test_what_fills_a_file_of_the_log_is_refused_or_dead_with_its_body(tmp_path, short, crc):
+    group, body = "G" * 120, b"x" * (8192 - 8 - 91 - 1 - short)
+    small = SMALL | {"segment_size_bytes": 8192}
+    with MessageStore.open(tmp_path, **small) as store:
+        try:
+            store.put("T", body)
+        except MessageIllegal:
+            assert short < 200
+            return
+    with MessageStore.open(tmp_path, record_crc=crc, store_host="[::1]:10911", **small) as store:
+        store.wait_dispatched()
+        with store.consumer(group, "T") as consumer, consumer.poll(timeout=5) as batch:
+            assert batch.retry(batch[0], delay_level=-1) == "%DLQ%" + group
+        store.wait_dispatched()
+        dead, = store.scan("%DLQ%" + group, 0)
+        assert bytes(dead.body) == body
+
+
+@pytest.mark.untraced       # another program writes the log
+def test_what_another_program_filled_a_file_with_blocks_no_queue(tmp_path, caplog):
+    small = SMALL | {"segment_size_bytes": 8192}
+    body = b"x" * (8192 - 8 - 91 - 1)
+    record = encode_record("T", body, physical_offset=0, store_timestamp=1_700_000_000_000, born_timestamp=1_700_000_000_000)
+    with MessageStore.open(tmp_path, **small) as store:
+        store.put("T", b"y" * (len(body) - 200))
+        store.put("T", b"good" * 50)
+    with open(tmp_path / "commitlog" / f"{0:020d}", "r+b") as file:
+        file.write(record + (8).to_bytes(4, "big") + MAGIC_BLANK.to_bytes(4, "big", signed=True))
+    (tmp_path / "abort").touch()
+    (tmp_path / "checkpoint").unlink()
+    with MessageStore.open(tmp_path, **small) as store:
+        store.wait_dispatched()
+        with store.consumer("G", "T") as consumer, consumer.poll(timeout=5) as batch:
+            assert [len(m.body) for m in batch] == [len(body), 200]
+            assert batch.retry(batch[0]) == "%DLQ%G"
+        assert store.wait_dispatched(30)
+        dead, = store.scan("%DLQ%G", 0)
+        assert len(dead.body) == 0
+        assert bytes(store.message_by_id(dead.properties["ORIGIN_MESSAGE_ID"]).body) == body
+    assert [r.fields["lacks"] for r in caplog.records if r.event == "RETRY_TOO_LARGE"] == ["the body"]
 
 
 @pytest.mark.parametrize("crc", [False, True])

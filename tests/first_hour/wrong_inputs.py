@@ -72,7 +72,7 @@ WRONG_INPUTS: list[tuple[str, int, tuple[str, ...]]] = [
     ("put {s} -t Topic {lines} --delay-level x", USAGE, ("argument --delay-level: 'x': give a whole number from 0",)),
     ("put {s} -t Topic {lines} {lines}", USAGE, ("unrecognized arguments: {lines}",)),
     ("put {s} -t Topic --whole {large}", USAGE,
-     ("record size is 70096 bytes, the limit is 65528: split the body, or use larger",)),
+     ("record size is 70096 bytes, the limit is 65328: split the body, or use larger",)),
     ("query {s} -k k", USAGE, ("--key and --time need --topic",)),
     ("query {s} -k k -i AB", USAGE, ("argument -i/--id: not allowed with argument -k/--key",)),
     ("query {s} -i AB", USAGE, ("message id 'AB' is not 32 or 56 hexadecimal digits", "search for it with -t TOPIC -k")),

@@ -220,7 +220,7 @@ cdef int rows_check(Rows *r, StorePut store) except? -2:
             else:
                 _light(r, store, r.count)
             _lighten(r, r.count)
-        store._check_size(&r.args, False)
+        store._check_size(&r.args, r.continues != NULL)      # as it is: what a broker took is not refused
         if inner:
             q = _batch_queue(store, known, v, r.continues != NULL)
         elif q == NULL or v.queue_id != q.queue_id or v.topic_size != q.topic_size or \

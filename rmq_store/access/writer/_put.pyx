@@ -39,7 +39,7 @@ from rmq_store.codec.message_id import host_bytes
 from rmq_store.codec.timer import with_delay
 from rmq_store.status import PutStatus
 
-cdef int64_t SLICE_NS = 100_000_000, MS = 1_000_000
+cdef int64_t SLICE_NS = 100_000_000, MS = 1_000_000, COPY_ROOM = 200      # for a dead letter's topic, a checksum, an IPv6 host
 cdef tuple _STATUS = tuple(PutStatus)
 cdef int _OK = PutStatus.PUT_OK, _NO_SLAVE = PutStatus.SLAVE_NOT_AVAILABLE
 cdef int _TIMEOUT = PutStatus.FLUSH_DISK_TIMEOUT, _SLAVE_TIMEOUT = PutStatus.FLUSH_SLAVE_TIMEOUT
@@ -136,7 +136,7 @@ cdef class StorePut(StoreCore):
         StoreCore._apply(self, options)
         self.body_size_max = options.message_size_max_bytes
         self.copy_size_max = options.segment_size_bytes - BLANK_SIZE
-        self.record_size_max = min(options.message_size_max_bytes + 65536, self.copy_size_max)
+        self.record_size_max = min(options.message_size_max_bytes + 65536, self.copy_size_max - COPY_ROOM)
         self.topic_size_max = options.topic_size_max_bytes
         self.topics.clear()         # those that passed the check of their size
         self.pool_fails = options.pool_empty == "fail"

@@ -323,7 +323,7 @@ class Consumer:
     def _copied(self, message: "Message", back: SentBack) -> "PutFuture":
         if back.dead:
             self._topics_known.add(back.topic, readQueueNums=1, writeQueueNums=1)
-        return self._store._put_copy(back.topic, message.body, properties=back.properties, **back.put)
+        return self._store._put_copy(back.topic, properties=back.properties, **back.put)
 
     def _forms(self, message: "Message", delay_level: int) -> Iterator[SentBack]:
         """What a message that failed becomes: to be put, until one fits, and counted then."""

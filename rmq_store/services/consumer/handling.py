@@ -4,7 +4,8 @@ failed: a retry in %RETRY%group, or a dead letter in %DLQ%group (RocketMQ: SendM
 A handler is through with a message when it returns, or when its result is awaited. Retries and dead letters are copies of a
 message that a put has taken, so the limits of the options do not count for them (StorePutMany._put_copy). What does not fit all
 the same, because the message fills the 32767 bytes of its properties, is a dead letter that keeps the message's own properties,
-and has of those that tell its origin as many as fit: none, if it fills a file of the log.
+and has of those that tell its origin as many as fit: none, if it fills a file of the log. A put leaves room for that. Where
+another program has not, the dead letter tells its origin and has no body, which stays where it was.
 """
 import time
 from collections.abc import Iterator, Mapping
@@ -47,8 +48,8 @@ def origin_topic(message: "Message") -> str:
 
 class SentBack(NamedTuple):
     """A message that failed, as it is put again. origin, origin_id: the topic and the id that it had first. times: how often it
-    was tried again before. properties: those of put, which a broker orders; put: the other keywords. lacks: None, or the
-    properties that a dead letter lacks which was to be a retry, and did not fit."""
+    was tried again before. properties: those of put, which a broker orders; put: the other keywords. lacks: None, or what a
+    dead letter lacks which was to be a retry, and did not fit: names of properties, and "the body"."""
 
     topic: str
     dead: bool
@@ -73,8 +74,8 @@ def forms_of(message: "Message", group: str, options: Any, *, dead: bool, level:
     for_dead = {"DLQ_ORIGIN_TOPIC": own.get("DLQ_ORIGIN_TOPIC") or topic,
                 "DLQ_ORIGIN_MESSAGE_ID": own.get("DLQ_ORIGIN_MESSAGE_ID") or id}
     for_retry = {} if level is None else {"DELAY": str(level)}
-    put = {"flag": message.flag, "sys_flag": message.sys_flag & COUNT_MAX, "born_timestamp": max(message.born_timestamp, 0),
-           "born_host": message.born_host, "reconsume_times": next_time}
+    put = {"body": message.body, "flag": message.flag, "sys_flag": message.sys_flag & COUNT_MAX,
+           "born_timestamp": max(message.born_timestamp, 0), "born_host": message.born_host, "reconsume_times": next_time}
 
     def made(dead: bool, properties: Mapping[str, str] | bytes, lacks: list[str] | None = None) -> SentBack:
         return SentBack((DEAD if dead else RETRY) + group, dead, topic, id, times, properties, put, lacks)
@@ -91,7 +92,11 @@ def forms_of(message: "Message", group: str, options: Any, *, dead: bool, level:
     encoded, lacks = copied_properties(raw, (*_OF_ONE_DELIVERY, *LIGHT_PROPERTIES), added | for_dead, *form)
     yield made(True, encoded, None if dead and not lacks else lacks)
     # Together with its body it may fill a file of the log.
-    yield made(True, copied_properties(raw, (*_OF_ONE_DELIVERY, *LIGHT_PROPERTIES), {}, *form)[0], [*added, *for_dead])
+    bare = copied_properties(raw, (*_OF_ONE_DELIVERY, *LIGHT_PROPERTIES), {}, *form)[0]
+    yield made(True, bare, [*added, *for_dead])
+    put |= {"body": b"", "sys_flag": 0}
+    yield made(True, encoded, [*lacks, "the body"])
+    yield made(True, b"", [*own, *added, *for_dead, "the body"])        # a file of 4 KiB is full of properties
 
 
 def tell_too_large(back: SentBack, group: str) -> None:
