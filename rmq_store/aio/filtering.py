@@ -25,9 +25,10 @@ class AsyncFilters(AsyncReports):
         """As ConsumerFilters.remove."""
         return await in_own_thread(lambda: self.store.consumer_filters.remove(group, topic))
 
-    async def estimate_message_count(self, topic: str, queue_id: int, begin: int, end: int, **filters: Any) -> MessageCount:
+    async def estimate_message_count(self, topic: str, queue_id: int, begin: int, end: int, *, tags: str | None = None,
+                                     sql: str | SqlFilter | None = None) -> MessageCount:
         """As MessageStore.estimate_message_count."""
-        return await in_own_thread(lambda: self.store.estimate_message_count(topic, queue_id, begin, end, **filters))
+        return await in_own_thread(lambda: self.store.estimate_message_count(topic, queue_id, begin, end, tags=tags, sql=sql))
 
     async def consumer_filters(self, group: str | None = None, topic: str | None = None) -> list[ConsumerFilter]:
         """As ConsumerFilters.list."""

@@ -8,9 +8,9 @@ Cancellation: what was put stays put; a get and a subscription lose no message, 
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack
 
 from rmq_store.access.reader._get import GetResult
 from rmq_store.access.reader._message import Message
@@ -23,7 +23,8 @@ from rmq_store.access.writer._put import PutResult
 from rmq_store.access.writer._put_many import PutManyResult
 from rmq_store.aio.consumer import AsyncConsumer
 from rmq_store.aio.filtering import AsyncFilters
-from rmq_store.config.typed import AllOptions
+from rmq_store.aio.keywords import BatchKeywords, PutKeywords, PutManyKeywords, ScanKeywords
+from rmq_store.config.typed import AllOptions, LiveOptions
 from rmq_store.errors import ForkedProcess, StoreClosed, illegal
 from rmq_store.filter._program import SqlFilter, chosen_filter
 from rmq_store.opened.naming import whole_names
@@ -38,6 +39,7 @@ from rmq_store.status import GetStatus
 from rmq_store.store import MessageStore
 
 if TYPE_CHECKING:
+    from rmq_store.access.writer._put import Body
     from rmq_store.services.backup.backup import BackupInfo
     from rmq_store.services.integrity.scrubbing import ScrubResult
 
@@ -93,19 +95,19 @@ class AsyncMessageStore(AsyncFilters):
 
     # ---- putting
 
-    async def put(self, topic: str, body: Any, **keywords: Any) -> PutResult:
+    async def put(self, topic: str, body: "Body", **keywords: Unpack[PutKeywords]) -> PutResult:
         """As MessageStore.put: returns when the message is as durable as requested. A cancelled put is stored all the same."""
         future = self.store.put_async(topic, body, **keywords)
         if future.done():
             await self._breathe()
         return await future
 
-    def put_async(self, topic: str, body: Any, **keywords: Any) -> PutFuture:
+    def put_async(self, topic: str, body: "Body", **keywords: Unpack[PutKeywords]) -> PutFuture:
         """As MessageStore.put_async: stores the message now; await the future later."""
         return self.store.put_async(topic, body, **keywords)
 
-    async def put_many(self, topic: str, messages: Iterable[Any], *, wait: bool | None = None,
-                       **keywords: Any) -> PutManyResult:
+    async def put_many(self, topic: str, messages: "Iterable[Body | Mapping[str, Any]]", *, wait: bool | None = None,
+                       **keywords: Unpack[PutManyKeywords]) -> PutManyResult:
         """As MessageStore.put_many. Waits as long as the device takes; asyncio.timeout limits the wait."""
         if self._slaves(wait):
             return await in_own_thread(lambda: self.store.put_many(topic, messages, wait=wait, **keywords))
@@ -113,7 +115,8 @@ class AsyncMessageStore(AsyncFilters):
         await self._durable(wait)
         return result
 
-    async def put_batch(self, topic: str, batch: Any, *, wait: bool | None = None, **keywords: Any) -> PutManyResult:
+    async def put_batch(self, topic: str, batch: "Body", *, wait: bool | None = None,
+                        **keywords: Unpack[BatchKeywords]) -> PutManyResult:
         """As MessageStore.put_batch. Waits as long as the device takes; asyncio.timeout limits the wait."""
         if self._slaves(wait):
             return await in_own_thread(lambda: self.store.put_batch(topic, batch, wait=wait, **keywords))
@@ -121,7 +124,8 @@ class AsyncMessageStore(AsyncFilters):
         await self._durable(wait)
         return result
 
-    async def put_inner_batch(self, topic: str, batch: Any, *, wait: bool | None = None, **keywords: Any) -> PutManyResult:
+    async def put_inner_batch(self, topic: str, batch: "Body | Iterable[Body | Mapping[str, Any]]", *, wait: bool | None = None,
+                              **keywords: Unpack[BatchKeywords]) -> PutManyResult:
         """As MessageStore.put_inner_batch. Waits as long as the device takes; asyncio.timeout limits the wait."""
         if self._slaves(wait):
             return await in_own_thread(lambda: self.store.put_inner_batch(topic, batch, wait=wait, **keywords))
@@ -227,9 +231,10 @@ class AsyncMessageStore(AsyncFilters):
         return Subscription(self.store, self._hub(), topic, queue_id, offset, tags, max_count, chosen_filter(sql, tags),
                             timeout)
 
-    async def query_key(self, topic: str, key: str, *arguments: Any, **keywords: Any) -> QueryResult:
+    async def query_key(self, topic: str, key: str, max_count: int | None = None, begin_time: int = 0,
+                        end_time: int | None = None, *, exact: bool = True) -> QueryResult:
         """As MessageStore.query_key."""
-        return self.store.query_key(topic, key, *arguments, **keywords)
+        return self.store.query_key(topic, key, max_count, begin_time, end_time, exact=exact)
 
     async def message_at(self, offset: int) -> Message | None:
         """As MessageStore.message_at."""
@@ -243,9 +248,10 @@ class AsyncMessageStore(AsyncFilters):
         """As MessageStore.message_by_unique_key."""
         return self.store.message_by_unique_key(topic, unique_key)
 
-    async def offset_by_time(self, topic: str, queue_id: int, timestamp: int, **keywords: Any) -> int:
+    async def offset_by_time(self, topic: str, queue_id: int, timestamp: int, *,
+                             boundary: Literal["lower", "upper", "nearest"] | None = None) -> int:
         """As MessageStore.offset_by_time."""
-        return self.store.offset_by_time(topic, queue_id, timestamp, **keywords)
+        return self.store.offset_by_time(topic, queue_id, timestamp, boundary=boundary)
 
     async def min_offset(self, topic: str, queue_id: int) -> int:
         """As MessageStore.min_offset."""
@@ -271,7 +277,8 @@ class AsyncMessageStore(AsyncFilters):
         """As MessageStore.queues."""
         return self.store.queues(topic)
 
-    def scan(self, topic: str | None = None, queue_id: int | None = None, **keywords: Any) -> AsyncIterator[Message]:
+    def scan(self, topic: str | None = None, queue_id: int | None = None,
+             **keywords: Unpack[ScanKeywords]) -> AsyncIterator[Message]:
         """As MessageStore.scan: `async for message in store.scan("T", 0)`."""
         return self._walk(self.store._scan_steps(topic, queue_id, **keywords))
 
@@ -299,18 +306,23 @@ class AsyncMessageStore(AsyncFilters):
 
     # ---- groups
 
-    async def consumer(self, group: str, topics: str | Sequence[str], **keywords: Any) -> AsyncConsumer:
+    async def consumer(self, group: str, topics: str | Sequence[str], *, tags: str | None = None, sql: Sql = None,
+                       start: str = "first", ordered: bool = False, max_retries: int | None = None) -> AsyncConsumer:
         """As MessageStore.consumer: `async with await store.consumer("G", "T") as consumer`."""
-        consumer = await in_own_thread(lambda: self.store.consumer(group, topics, **keywords), Consumer.close)
+        consumer = await in_own_thread(lambda: self.store.consumer(
+            group, topics, tags=tags, sql=sql, start=start, ordered=ordered, max_retries=max_retries), Consumer.close)
         return AsyncConsumer(self.store, consumer)
 
-    async def lag(self, group: str | None = None, topic: str | None = None, **filters: Any) -> list[Lag]:
+    async def lag(self, group: str | None = None, topic: str | None = None, *, tags: str | None = None,
+                  sql: Sql = None) -> list[Lag]:
         """As MessageStore.lag."""
-        return await in_own_thread(lambda: self.store.lag(group, topic, **filters))
+        return await in_own_thread(lambda: self.store.lag(group, topic, tags=tags, sql=sql))
 
-    async def reset_offset(self, group: str, topic: str, **where: Any) -> dict[int, int]:
+    async def reset_offset(self, group: str, topic: str, *, timestamp: int | None = None, offset: int | None = None,
+                           queue_id: int | None = None) -> dict[int, int]:
         """As MessageStore.reset_offset."""
-        return await in_own_thread(lambda: self.store.reset_offset(group, topic, **where))
+        return await in_own_thread(lambda: self.store.reset_offset(
+            group, topic, timestamp=timestamp, offset=offset, queue_id=queue_id))
 
     async def delay_levels(self) -> list[DelayLevel]:
         """As MessageStore.delay_levels."""
@@ -318,9 +330,10 @@ class AsyncMessageStore(AsyncFilters):
 
     # ---- keeping it in order
 
-    async def clean(self, hours: float | None = None, **how: Any) -> Cleaned:
+    async def clean(self, hours: float | None = None, *, files_max: int | None = None,
+                    pace_ms: int | None = None) -> Cleaned:
         """As MessageStore.clean. If the task is cancelled, the cleaning continues."""
-        return await in_own_thread(lambda: self.store.clean(hours, **how))
+        return await in_own_thread(lambda: self.store.clean(hours, files_max=files_max, pace_ms=pace_ms))
 
     async def cleanable(self, hours: float | None = None, *, files_max: int | None = None) -> list[int]:
         """As MessageStore.cleanable."""
@@ -350,7 +363,7 @@ class AsyncMessageStore(AsyncFilters):
         """As MessageStore.check_self."""
         return await in_own_thread(self.store.check_self)
 
-    async def reconfigure(self, **options: Any) -> None:
+    async def reconfigure(self, **options: Unpack[LiveOptions]) -> None:
         """As MessageStore.reconfigure."""
         self.store.reconfigure(**options)
 

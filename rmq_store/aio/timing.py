@@ -1,5 +1,5 @@
 """Timer messages of an AsyncMessageStore: the calls of MessageStore, awaited."""
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Unpack
 
 from rmq_store.access.waiting.own_thread import in_own_thread
 from rmq_store.aio.transaction import AsyncTransacting
@@ -7,7 +7,8 @@ from rmq_store.codec.timer import BROKER_NAME, RECALL_BODY, RECALL_TAG, recall_m
 from rmq_store.services.timer.listing import PendingTimer
 
 if TYPE_CHECKING:
-    from rmq_store.access.writer._put import PutResult
+    from rmq_store.access.writer._put import Body, PutResult
+    from rmq_store.aio.keywords import PutKeywords
 
 __all__ = ["AsyncTimers"]
 
@@ -16,7 +17,7 @@ class AsyncTimers(AsyncTransacting):
     """For tasks of one event loop."""
 
     if TYPE_CHECKING:
-        async def put(self, topic: str, body: Any, **keywords: Any) -> "PutResult": ...
+        async def put(self, topic: str, body: "Body", **keywords: Unpack[PutKeywords]) -> "PutResult": ...
 
     async def timers(self, *, topic: str | None = None) -> list[PendingTimer]:
         """As MessageStore.timers, in a list."""

@@ -1,9 +1,10 @@
 """Transactions, awaited. Each call puts and may wait for the device, so it runs in a thread of its own that ends with it."""
 from collections.abc import Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from rmq_store.access.waiting.own_thread import in_own_thread
+from rmq_store.aio.keywords import HalfKeywords
 from rmq_store.errors import ForkedProcess, TransactionDecided
 from rmq_store.services.transaction.checking import Check
 from rmq_store.services.transaction.service import PendingTransaction
@@ -11,6 +12,7 @@ from rmq_store.services.transaction.table import PENDING
 from rmq_store.services.transaction.transaction import Transaction
 
 if TYPE_CHECKING:
+    from rmq_store.access.writer._put import Body
     from rmq_store.store import MessageStore
 
 __all__ = ["AsyncTransacting", "AsyncTransaction"]
@@ -81,11 +83,11 @@ class AsyncTransacting:
     def __init__(self, store: "MessageStore") -> None:
         self.store = store
 
-    async def prepare(self, topic: str, body: Any, *, group: str, **message: Any) -> AsyncTransaction:
+    async def prepare(self, topic: str, body: "Body", *, group: str, **message: Unpack[HalfKeywords]) -> AsyncTransaction:
         """As MessageStore.prepare. A task that is cancelled meanwhile leaves no transaction behind."""
         return await self.transaction(topic, body, group=group, **message)._begin()
 
-    def transaction(self, topic: str, body: Any, *, group: str, **message: Any) -> AsyncTransaction:
+    def transaction(self, topic: str, body: "Body", *, group: str, **message: Unpack[HalfKeywords]) -> AsyncTransaction:
         """As MessageStore.transaction, for `async with store.transaction(...) as t:`; see AsyncTransaction."""
         return AsyncTransaction(lambda: self.store.prepare(topic, body, group=group, **message))
 

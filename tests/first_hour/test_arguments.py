@@ -128,6 +128,17 @@ MessageStore.open("s", put_lock="mutx")
 store.reconfigure(flush_interval=100)
 async def main() -> None:
     await AsyncMessageStore.open("s", must_exist=True, flush_mod="sync")
+    a = AsyncMessageStore(store)
+    await a.put("T", b"x", tags="a", keys=["k"], delay=1.5, wait=False)
+    await a.put("T", "text")
+    await a.put("T", b"x", tagz="a")
+    a.put_async("T", b"x", queue="a")
+    await a.put_many("T", [b"x"], tagz="a")
+    await a.prepare("T", b"x", group="g", key="k")
+    await a.consumer("G", "T", max_retry=1)
+    await a.query_key("T", "k", "many")
+    await a.clean(1, file_max=1)
+    await a.reconfigure(flush_interval=100)
 """
 
 
@@ -138,7 +149,8 @@ def test_mypy_refuses_a_misspelt_option(tmp_path):
                            str(ROOT / ".mypy_cache"), "--config-file", str(ROOT / "pyproject.toml"),
                            str(tmp_path / "snippet.py")], cwd=ROOT, capture_output=True, text=True, timeout=300)
     found = [line.split(":", 1)[1] for line in done.stdout.splitlines()]
-    assert [line.split(":")[0] for line in found if " error: " in line] == ["9", "10", "11", "13"], done.stdout + done.stderr
+    wrong = [line.split(":")[0] for line in found if " error: " in line]
+    assert wrong == ["9", "10", "11", "13", *map(str, range(16, 25))], done.stdout + done.stderr
     text = "\n".join(found)
     for words in ('"segment_size_byte"', '"segment_size_bytes"', '"put_lock"', '"flush_interval"', '"flush_mod"',
                   'is "rmq_store.access.reader._message.Message"'):
