@@ -187,6 +187,30 @@ def test_a_child_reads_copies_and_pickles_whatever_its_parent_found(store):
         batch.ack()
 
 
+def test_a_message_is_equal_to_its_copies_and_to_itself_read_again(tmp_path):
+    with MessageStore.open(tmp_path / "s", **SMALL) as store:
+        for body in (b"same", b"same", b"x"):
+            store.put("T", body)
+        assert store.wait_dispatched(30)
+        one, two, three = store.get("T", 0, 0)
+        again = [*store.get("T", 0, 0, 1), store.message_at(0), one.copy(), pickle.loads(pickle.dumps(one)), copy.deepcopy(one)]
+        assert all(other == one and hash(other) == hash(one) for other in again)
+        assert {one, two, three, *again} == {one, two, three} and len({one, two, three}) == 3
+        assert one.copy() in [one] and one != two and one != b"same" and one != three
+    assert again[2] == one          # also when the store is closed
+
+
+def test_messages_of_an_inner_batch_are_equal_by_their_place(tmp_path):
+    with MessageStore.open(tmp_path / "s", **SMALL) as store:
+        store.topic_table.set_queue_type("B", "BatchCQ")
+        store.put_inner_batch("B", [b"same", b"same"])
+        assert store.wait_dispatched(30)
+        record = store.message_at(0)
+        first, second = record.unwrap()
+        assert first != second and first != record and first == record.unwrap()[0] == first.copy()
+        assert {first, second, record} == {first.copy(), second.copy(), record.copy()}
+
+
 def test_what_is_gone_under_a_view_is_told_to_who_copies_it(tmp_path):
     with MessageStore.open(tmp_path / "s", **SMALL) as store:
         store.put("T", b"body")

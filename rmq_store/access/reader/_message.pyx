@@ -8,6 +8,7 @@ from cpython.buffer cimport PyBuffer_FillInfo
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.memoryview cimport PyMemoryView_FromObject, PyMemoryView_GET_BUFFER
 from cpython.unicode cimport PyUnicode_DecodeUTF8
+from libc.string cimport memcmp
 
 from rmq_store.base.segment._file cimport LogFile, log_file_release
 from rmq_store.codec._batch cimport BATCH_ELEMENT, BATCH_END, BatchElement, BatchReader, batch_begin, batch_next
@@ -152,6 +153,7 @@ cdef class Message:
     Lifetime: a message and each `body` taken from it stay valid as long as they live, also after the store was closed, and in a
     child of fork. Until then their log file stays mapped and keeps its space on the disk. `copy()`, pickle and the copy module
     make the same message with its own memory; use them to keep a message for long or to send it to another process.
+    Messages are equal if their records have the same bytes; of an inner batch, if they also have the same place in it.
     Thread-safety: immutable. RocketMQ: MessageExt; names are those of the rocketmq-python clients where they have them.
     """
 
@@ -344,6 +346,18 @@ cdef class Message:
             raise errors.CorruptionError(f"the inner batch at log offset {self.v.physical_offset}", self.v.physical_offset,
                                          f"{inner.count} whole messages", f"{i}")
         return found
+
+    def __eq__(self, other):
+        cdef Message m
+        if type(other) is not Message:
+            return NotImplemented
+        m = <Message> other
+        if self.v.size != m.v.size or self.place != m.place:
+            return False
+        return self.v.start == m.v.start or memcmp(self.v.start, m.v.start, self.v.size) == 0
+
+    def __hash__(self):
+        return hash((self.v.physical_offset, self.v.size, self.place))
 
     def __reduce__(self):
         raw = self.raw
