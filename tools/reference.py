@@ -2,7 +2,7 @@
 
 commands: rmqstore, from argparse. errors: rmq_store/errors.py. metrics: what a store tells Prometheus. formats: the bytes of
 every file, from rmq_store/codec/layout.py. exits: the tables of exit codes in docs/commands.md, from rmq_store/cli/exits.py.
-findings: what verify reports, from services/integrity/findings.py and codec/bad.py.
+findings: what verify reports, from services/integrity/findings.py and codec/bad.py. methods: docstrings of the main classes.
 tests/docs/test_reference.py fails where a page is not what this makes.
 """
 import argparse
@@ -198,8 +198,39 @@ def findings() -> str:
     return "\n".join(parts) + "\n"
 
 
+# ---- classes
+
+def methods() -> str:
+    from rmq_store import Message, MessageStore
+    from rmq_store.access.reader._get import GetResult
+    from rmq_store.access.writer._put import PutResult
+    from rmq_store.services.consumer.batch import Batch
+    from rmq_store.services.consumer.consumer import Consumer
+
+    parts = ["# Methods and attributes", "",
+             "Every public name of the classes that a program works with. `help(rmq_store.MessageStore.put)` prints all of a "
+             "docstring: arguments, units, errors, durability and thread-safety. `AsyncMessageStore` has the methods of "
+             "`MessageStore` to await. [Options](../options.md) are the keywords of `open`."]
+    for kind in (MessageStore, Message, GetResult, PutResult, Consumer, Batch):
+        rows = [[f"`{kind.__name__}.{name}{'()' if callable(getattr(kind, name)) else ''}`", _first_sentence(kind, name)]
+                for name in dir(kind) if not name.startswith("_")]
+        parts += ["", f"## {kind.__name__}", "", *table(["name", "what it is"], rows)]
+    return "\n".join(parts) + "\n"
+
+
+def _first_sentence(kind: type, name: str) -> str:
+    value = getattr(kind, name)
+    if isinstance(value, bool | int | str):         # what it is until the store opens
+        return f"An attribute: {type(value).__name__}."
+    text = inspect.getdoc(value) or ""
+    if "(self" in text.partition("\n")[0]:          # Cython's signature
+        text = text.partition("\n")[2].lstrip()
+    words = " ".join(text.partition("\n\n")[0].split())
+    return (words.partition(". ")[0].rstrip(".") + ".") if words else "A method." if callable(value) else "An attribute."
+
+
 MADE: dict[str, Callable[[], str]] = {"commands": commands, "errors": errors, "metrics": metrics, "formats": formats,
-                                      "findings": findings}
+                                      "findings": findings, "methods": methods}
 
 
 def page(name: str) -> str:
