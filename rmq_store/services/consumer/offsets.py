@@ -142,9 +142,9 @@ class ConsumerOffsets:
         return changed
 
     def turn_back(self, end_of: Callable[[str, int], int | None]) -> list[tuple[str, str, int, int, int]]:
-        """Sets offsets beyond the end of their queue, which `end_of` says of a topic and a queue id, to that end. Returns (group,
-        topic, queue id, offset before, end), sorted. What names no queue or no group stays: nobody reads there; so does that of
-        a queue without an end, None. Durable with the next flush."""
+        """Sets offsets beyond the end of their queue to that end: end_of(topic, queue id), None for a queue that stays. Returns
+        (group, topic, queue id, offset before, end), sorted. What names no queue or no group stays: nobody reads there. Durable
+        with the next flush."""
         moved = []
         with self._lock:
             for (topic, group), queues in self._now().items():
