@@ -28,6 +28,12 @@ def test_the_same_at_length(tmp_path, block):
         play(tmp_path / "w", steps_of(seed))
 
 
+def test_a_kill_while_the_store_settles_is_judged_by_what_the_next_process_finds(tmp_path):
+    """The process that was killed may refuse what it waits for. Threads decide when the kill comes: not each run meets it."""
+    for i in range(3):
+        play(tmp_path / str(i), [("kill", 97072518), ("put", 187732508), ("kill", 856078692), ("settle", 293511615)])
+
+
 @pytest.mark.parametrize("name", PLANTS)
 def test_a_planted_mistake_is_found(monkeypatch, name):
     """A model that never failed proves nothing. Threads make a run unlike its repetition, so some seeds are tried."""

@@ -146,7 +146,15 @@ class World:
             self.store._delay.timer.poke()
 
     def settle(self, end: bool = False) -> None:
-        """Until all that is due now is where it belongs; then that is judged."""
+        """Until all that is due now is where it belongs; then that is judged. A kill that is set may come meanwhile: whoever
+        waits in that process is then told what it likes, as in attempt()."""
+        try:
+            self._settle(end)
+        except (errors.RmqStoreError, OSError):
+            if not self.io.frozen:
+                raise
+
+    def _settle(self, end: bool) -> None:
         deadline = time.monotonic() + PATIENCE_S
         while not self.io.frozen and not self._settled():
             if time.monotonic() > deadline:
