@@ -3,6 +3,7 @@
 Each case is either fine, and then every message is there, or refused by an error that names the place, and by the exit code of
 the command line; nothing that is not the store's is deleted or followed.
 """
+import errno
 import json
 import os
 import shutil
@@ -391,6 +392,24 @@ def test_no_permission(base, public, what, mode, write, read):
             place_of = path.parent if what == "queue 0" else path       # of a queue's file its directory is named
             assert kind == "PermissionError" and named is not None and named.startswith(str(place_of)), found
     assert (found["put"], found["stat"]) == (0 if write == "fine" else 3, 0 if read == "fine" else 3)
+
+
+@pytest.mark.parametrize("readonly", [True, False])
+@pytest.mark.parametrize("code", [errno.EACCES, errno.EPERM, errno.EROFS, errno.EMFILE, errno.EIO])
+def test_a_queue_that_cannot_be_listed(root, monkeypatch, code, readonly):
+    """One of those that are listed name by name, in a store whose sizes need not be looked for."""
+    queue = root / "consumequeue/T/0"
+    (queue / "odd").touch()
+    scandir = os.scandir
+
+    def refuse(path="."):
+        if os.fsdecode(path) == str(queue):
+            raise OSError(code, os.strerror(code), path)
+        return scandir(path)
+    monkeypatch.setattr(os, "scandir", refuse)
+    with pytest.raises(OSError) as error:
+        MessageStore.open(root, readonly=readonly, **SMALL)
+    assert (error.value.errno, error.value.filename) == (errno.EACCES if code == errno.EPERM else code, str(queue))
 
 
 @pytest.mark.root

@@ -12,6 +12,7 @@ by name is for the others, so whatever is said about a file is said here.
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from itertools import islice
 
@@ -38,6 +39,18 @@ class Emptied(NamedTuple):
     path: bytes
 
 
+@contextmanager
+def _text_paths() -> Iterator[None]:
+    """An OSError names its file in text, as those of all other rooms do: what is listed here has names of bytes."""
+    try:
+        yield
+    except OSError as error:
+        if isinstance(error.filename, bytes):
+            error.filename = os.fsdecode(error.filename)
+        raise
+
+
+@_text_paths()
 def load_queues(table: QueueTableOwner, on_damage: Callable[[CorruptionError], None] | None = None) -> list[Emptied]:
     """Tells `table` of every queue in its directories; they still have to be recovered. Returns those whose last file is empty:
     after a crash that is nothing, in a store that was closed in order its entries are gone. The table does not have that file,
@@ -68,11 +81,13 @@ def load_queues(table: QueueTableOwner, on_damage: Callable[[CorruptionError], N
     return emptied
 
 
+@_text_paths()
 def batch_dirs(directory: str) -> set[bytes]:
     """The topics that have queues under `directory`, consumequeue/ or batchconsumequeue/."""
     return {topic for topic, _, _ in _queues_in(_topic_dirs(os.fsencode(directory)))}
 
 
+@_text_paths()
 def load_batch_queues(table: QueueTableOwner, directory: str, file_size: int, topics: Iterable[bytes],
                       on_damage: Callable[[CorruptionError], None] | None = None) -> None:
     """Tells `table` of the topics that have batch queues, and of these queues, which lie in `directory`: before load_queues.
@@ -142,7 +157,8 @@ def _whole(table: QueueTableOwner, path: bytes) -> tuple[list[int], bytes | None
 
 def queue_dirs(base: bytes) -> Iterator[tuple[bytes, int, bytes]]:
     """The queues that have a directory under `base`: topic, queue id, path. Raises OSError."""
-    return _queues_in(_topic_dirs(base))
+    with _text_paths():
+        yield from _queues_in(_topic_dirs(base))
 
 
 def _topic_dirs(base: bytes) -> Iterator["os.DirEntry[bytes]"]:
