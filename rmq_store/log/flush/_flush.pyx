@@ -123,42 +123,45 @@ cdef int flush_all(Log *log) noexcept nogil:
 
 cdef int flush_wait(Log *log, int64_t end, int64_t timeout_ns) noexcept nogil:
     # The caller leads if nobody does, else it waits on the list. It looks again between entering the list and sleeping: a sync
-    # that ended in between did not see the caller, but has released the lock.
+    # that ended in between did not see the caller, but has released the lock. While commits lack something nobody leads: the
+    # committer tries again, and who waits looks whether that is over. A leader that lacks something calls nobody: whoever came
+    # would fail the same at once.
     cdef int64_t deadline = 0
     cdef int64_t now
     cdef rmq_waiter waiter
-    cdef bint listed = False
+    cdef bint listed = False, lacks
     cdef int rc
     while True:
         if rmq_load(&log.flushed) >= end or rmq_load32(&log.fence) != 0:
             if listed:
                 rmq_waiter_leave(&log.durable, &waiter)
             return 0 if rmq_load(&log.flushed) >= end else -rmq_load32(&log.fence)
-        if rmq_mutex_try(&log.sync_lock):
+        lacks = rmq_load32(&log.want) != 0
+        if not lacks and rmq_mutex_try(&log.sync_lock):
             if listed:
                 rmq_waiter_leave(&log.durable, &waiter)
                 listed = False
             rc = _flush_locked(log)
-            _unlock_and_announce(log)
-            if rc < 0 and rmq_load32(&log.fence) == 0:      # it lacks something, for longer than this caller waits
-                rmq_event_wake(&log.flush_wanted)
-                now = log.io.mono_ns(log.io.ctx)
-                deadline = deadline if deadline != 0 else now + timeout_ns
-                if now >= deadline:
-                    return -ETIMEDOUT
-                rmq_waiter_enter(&log.durable, &waiter, end)
-                rmq_waiter_sleep(&log.durable, &waiter, min(RMQ_WANT_RETRY_NS, deadline - now))
-        elif not listed:
-            now = log.io.mono_ns(log.io.ctx)
+            if rc >= 0 or rmq_load32(&log.fence) != 0:
+                _unlock_and_announce(log)
+                continue
+            lacks = True
+            rmq_mutex_unlock(&log.sync_lock)
+            if rmq_load32(&log.flush_asleep) != 0:
+                rmq_event_wake(&log.flush_wanted)       # it may last for longer than this caller waits
+        now = log.io.mono_ns(log.io.ctx)
+        if not listed:
             if deadline == 0:
                 deadline = now + timeout_ns
             if now >= deadline:
+                rmq_waiters_pass(&log.durable, rmq_load(&log.flushed))      # another one looks whether it still lacks it
                 return -ETIMEDOUT
             rmq_waiter_enter(&log.durable, &waiter, end)
             listed = True
-        else:
-            rmq_waiter_sleep(&log.durable, &waiter, deadline - now)
-            listed = False
+            if not lacks:
+                continue
+        rmq_waiter_sleep(&log.durable, &waiter, min(RMQ_WANT_RETRY_NS, deadline - now) if lacks else deadline - now)
+        listed = False
 
 
 # ---- background threads
