@@ -186,8 +186,8 @@ class Topics:
         self._on_change(name)
 
     def remove(self, name: str) -> None:
-        self._store.delete_topics(name)
-        if self.get(name) is not None:          # it never had a message
+        done = self._store.delete_topics(name)
+        if self.get(name) is not None and not done.pending:     # it never had a message
             self._table.remove(name)
         self._on_change(name)
 

@@ -136,7 +136,7 @@ def _show(out: Output, topic: str, entry: dict[str, Any] | None, queues: list[in
 
 
 def _say(out: Output, done: RemovedQueues, dry: bool = False) -> int:
-    for word, queues in (("would_remove" if dry else "removed", done.removed), ("kept", done.kept)):
+    for word, queues in (("would_remove" if dry else "removed", done.removed), ("pending", done.pending), ("kept", done.kept)):
         for topic, queue_id in queues:
             if out.as_json:
                 out.record({"kind": word, "topic": topic, "queue_id": queue_id})

@@ -18,7 +18,14 @@ from rmq_store.opened.subscribing import Offsets, Subscription
 from rmq_store.opened.timing import StoreTimers
 from rmq_store.services.cleaning._clean import queue_ends, topic_ends
 from rmq_store.services.cleaning.cleaner import Cleaned, Cleaner, keep_ms
-from rmq_store.services.cleaning.removing import RemovedQueues, is_system_topic, remove_expired, remove_mirrored, remove_topics
+from rmq_store.services.cleaning.removing import (
+    RemovedQueues,
+    finish_removed,
+    is_system_topic,
+    remove_expired,
+    remove_mirrored,
+    remove_topics,
+)
 from rmq_store.services.compaction.files import queues_on_disk
 from rmq_store.services.compaction.service import Compacted, Compactions, CompactionState, Older
 from rmq_store.services.compaction.table import KEYS_MAX, Table
@@ -418,17 +425,23 @@ class StoreServes(StoreTimers):
 
     def delete_topics(self, *topics: str) -> RemovedQueues:
         """Removes the queues of these topics, their entries in topic_table, and the groups' offsets. The messages stay in the
-        log until cleaning deletes them. A topic with an open consumer stays. Durable. Raises StoreStateError on a slave.
-        Thread-safety: any. RocketMQ: deleteTopics."""
+        log until cleaning deletes them. A topic with an open consumer stays. Durable. For want of descriptors, memory or room,
+        files of a removed queue may stay for a while (`pending` of the result), which nobody reads and the store deletes by
+        itself; or the call raises DiskFull or OutOfResources: make it again. Raises StoreStateError on a slave. Thread-safety:
+        any. RocketMQ: deleteTopics."""
         self._check_removes()
         for topic in topics:
             if not isinstance(topic, str):
                 raise illegal("topic", topic, "give each as a str")
-        removed = remove_topics(self, self._consuming, self._files, topics)
-        for gone in removed.removed:
-            self._compactions.remove(*gone)
-        self._forget_arrivals(topics)
-        return removed
+        try:
+            return remove_topics(self, self._consuming, self._files, topics, self._compactions.remove)
+        finally:
+            self._forget_arrivals(topics)
+
+    def _finish_deletions(self) -> None:
+        """What deletions have left behind for want of something. Raises OSError."""
+        finish_removed(self, self._consuming)
+        self._compactions.remove_files()
 
     def _begin_anew(self, rows: list[tuple[int, str, int, int]]) -> None:
         """Of a slave: its master has removed these queues (remove_mirrored)."""

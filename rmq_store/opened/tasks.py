@@ -30,6 +30,7 @@ def tasks_of(store: StoreServes, services: bool) -> list[Task]:
     tasks: list[Task] = [("writing consumer offsets", options.offsets_flush_interval_ms, _flush_offsets),
                          ("counting rates", 1000, _take_rates), ("reading counters", SAMPLE_MS, _read_counters),
                          ("looking for the files of the log", CHECK_MS, _check_log)]
+    tasks.append(("finishing deletions", 500, _finish_deletions))
     tasks += release_task(options)
     tasks.append(("tending replication", NOTES_MS, _tend_replication))
     delivers = services and options.role != "slave"     # a slave stores what its master delivers
@@ -53,6 +54,10 @@ def release_task(options: Options) -> list[Task]:
 
 def _release_idle(store: StoreServes, stop: threading.Event) -> None:
     release_idle(store, store.options.map_release_reserve_files)
+
+
+def _finish_deletions(store: StoreServes, stop: threading.Event) -> None:
+    store._finish_deletions()
 
 
 def _tend_replication(store: StoreServes, stop: threading.Event) -> None:

@@ -12,15 +12,15 @@ from rmq_store.errors import DiskFull, DurabilityError, OutOfResources, reason
 __all__ = ["disk_is_full", "is_want", "lacking", "late", "no_thread", "unwritten", "want"]
 
 
-def want(code: int, what: str, path: str) -> DurabilityError:
+def want(code: int, what: str, path: str,
+         then: str = "the store continues by itself, and nothing that was stored is lost") -> DurabilityError:
     """Returns the error for work of the store at `path` that waits until a call no longer fails with errno `code`."""
     if code in DiskFull.codes:
         full = DiskFull(code, what, path)
-        full.cure = ("make room on that file system (df, and df -i for inodes; a quota counts, too): the store continues by "
-                     "itself, and nothing that was stored is lost")
+        full.cure = f"make room on that file system (df, and df -i for inodes; a quota counts, too): {then}"
         return full
     lacking = OutOfResources(code, what, path)
-    lacking.cure = f"{_limit(code)}: the store continues by itself, and nothing that was stored is lost"
+    lacking.cure = f"{_limit(code)}: {then}"
     return lacking
 
 

@@ -21,7 +21,8 @@ from rmq_store.log.commitlog._log cimport FENCE_WRITE, PIN_DISPATCH, Log, log_fe
 from rmq_store.log.pool._pool cimport pool_at
 from rmq_store.queues.consumequeue._batches cimport queue_batched, queues_batch, topic_takes_batches
 from rmq_store.queues.consumequeue._queue cimport (Queue, QueueTable, queue_begins_anew, queue_next, queue_put, queues_bit_map,
-                                                   queues_find, queues_have_place, queues_publish)
+                                                   queues_find, queues_have_place, queues_publish,
+                                                   queues_sync_failed)
 from rmq_store.queues.index._index cimport Index, index_put
 
 
@@ -358,6 +359,7 @@ cdef void _hold_log(Dispatcher *d, int rc) noexcept nogil:
 cdef int _told_round(Dispatcher *d, int64_t limit) noexcept nogil:
     # round_lock is held. A round, and all who care told of it.
     cdef int64_t before = d.log.dispatched
+    cdef bint pauses
     cdef int rc
     if before >= limit:
         return 0
@@ -368,9 +370,11 @@ cdef int _told_round(Dispatcher *d, int64_t limit) noexcept nogil:
     _hold_log(d, rc)
     if d.log.dispatched > before:
         rmq_histogram_add(&d.lag_times, (d.log.io.wall_ms(d.log.io.ctx) - d.last_timestamp) * 1_000_000)
-    # For a want dispatch pauses: the entries are kept, and the records that they come from are safe in the log.
-    rmq_publish32(&d.want, -rc if rmq_is_want(rc) else 0)
-    if rc < 0 and not rmq_is_want(rc):
+    # For a want dispatch pauses: the entries are kept, and the records that they come from are safe in the log. A failed sync,
+    # as of a directory whose files were deleted, is none.
+    pauses = rmq_is_want(rc) and not queues_sync_failed(d.queues)
+    rmq_publish32(&d.want, -rc if pauses else 0)
+    if rc < 0 and not pauses:
         log_fence(d.log, rc, FENCE_WRITE)       # first: who sees the error tells the fence's
         rmq_publish32(&d.error, -rc)
     rmq_event_wake(&d.moved)

@@ -2,7 +2,7 @@
 # can be repeated.
 from libc.stdint cimport int32_t, int64_t
 
-from rmq_store.queues.consumequeue._state cimport TableState
+from rmq_store.queues.consumequeue._state cimport QueueState, TableState
 from rmq_store.queues.consumequeue._structs cimport Queue
 
 
@@ -13,4 +13,6 @@ cdef int entries_put(TableState *t, Queue *q, int64_t physical, int32_t size, in
 # The store opens, and all is dispatched: what waits is put where it says. Publishes.
 cdef int entries_decide(TableState *t) noexcept nogil
 cdef int entries_publish(TableState *t) noexcept nogil
+# Deletes the files of a queue that was removed (queue_empty), under run_lock; before the queue gets an entry it is called here.
+cdef int entries_delete_files(TableState *t, QueueState *s) noexcept nogil
 cdef void entries_note_unsynced(TableState *t, Queue *q) noexcept nogil     # the next sync has to look at its files

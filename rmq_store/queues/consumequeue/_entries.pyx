@@ -13,7 +13,7 @@ from rmq_store.codec._record cimport topic_light
 from rmq_store.queues.consumequeue._arrivals cimport hubs_note, hubs_signal
 from rmq_store.queues.consumequeue._descriptors cimport UnitFiles
 from rmq_store.queues.consumequeue._ext cimport ext_put
-from rmq_store.queues.consumequeue._files cimport BUFFER_SIZE, files_cut, files_flush, files_grow
+from rmq_store.queues.consumequeue._files cimport BUFFER_SIZE, files_cut, files_flush, files_grow, files_remove_dirs
 from rmq_store.queues.consumequeue._rest cimport HELD_BY_DISPATCH, rest_published
 from rmq_store.queues.consumequeue._state cimport (FILLING_BACK, FILLING_NOT, QueueState, TableState, Waiting, entry_append,
                                                    interests_of, marks_of, state_of)
@@ -121,6 +121,44 @@ cdef int _batch_room(TableState *t, Queue *q, QueueState *s) noexcept nogil:
     return 0
 
 
+# ---- a queue that was removed
+
+cdef int entries_delete_files(TableState *t, QueueState *s) noexcept nogil:
+    # It continues where a call that failed has stopped; never a failed sync.
+    cdef int rc = -rmq_load32(&t.cache.sync_failed)
+    if rmq_load32(&s.deleting) == 0:
+        return 0
+    if rc < 0:
+        return rc
+    rc = files_cut(t.cache, &s.entries, s.entries.first, 0, False)
+    if rc >= 0 and s.batched:           # it begins anew in its first file, where followers look
+        s.entries.synced = 0
+        rmq_publish(&s.entries.written, 0)
+        rmq_publish(&s.entries.first, 0)
+        rmq_publish(&s.entries.end, 0)
+    if rc >= 0:
+        rc = files_remove_dirs(t.cache, &s.entries)
+    if rc >= 0 and t.ext_file_size > 0:
+        rc = files_cut(t.cache, &s.ext, s.ext.first, 0, False)
+        if rc >= 0:
+            rc = files_remove_dirs(t.cache, &s.ext)
+    if rc >= 0:
+        rmq_publish32(&s.deleting, 0)
+        rmq_add(&t.deletions, -1)
+    return rc
+
+
+cdef int _files_gone(TableState *t, QueueState *s) noexcept nogil:
+    # Before the first entry of its new life: its old files would be taken for files of that.
+    cdef int rc
+    if rmq_load32(&s.deleting) == 0:
+        return 0
+    rmq_mutex_lock(&t.run_lock)
+    rc = entries_delete_files(t, s)
+    rmq_mutex_unlock(&t.run_lock)
+    return rc
+
+
 cdef int _put_batch(TableState *t, Queue *q, QueueState *s, int64_t physical, int32_t size, int64_t tags_code,
                     int64_t store_timestamp) noexcept nogil:
     # The unit of a record of a batch topic. As RocketMQ a record that says of no batch which it is gets none.
@@ -136,7 +174,9 @@ cdef int _put_batch(TableState *t, Queue *q, QueueState *s, int64_t physical, in
         # Units before it may be lost: dispatch has to begin further back.
         t.lacking_from = min(t.lacking_from, max(q.max_physical_offset, t.log_begin))
         return 0
-    rc = _batch_room(t, q, s)
+    rc = _files_gone(t, s)
+    if rc >= 0:
+        rc = _batch_room(t, q, s)
     if rc < 0:
         return rc
     if q.max_physical_offset < 0:
@@ -338,7 +378,9 @@ cdef int entries_put(TableState *t, Queue *q, int64_t physical, int32_t size, in
 
 cdef int _put(TableState *t, Queue *q, QueueState *s, int64_t physical, int32_t size, int64_t tags_code,
               int64_t store_timestamp, int64_t cq_offset) noexcept nogil:
-    cdef int rc
+    cdef int rc = _files_gone(t, s)
+    if rc < 0:
+        return rc
     if q.max_physical_offset < 0 or (q.max_physical_offset <= t.log_begin and cq_offset > s.next_index):
         rc = _begin(t, q, s, cq_offset)
         if rc < 0:
@@ -418,7 +460,7 @@ cdef int entries_publish(TableState *t) noexcept nogil:
                 rmq_publish(&q.min_offset, s.new_min)
                 s.new_min = -1
             if s.batched:
-                rmq_publish(&s.batch_end, s.entries.written)
+                rmq_publish(&s.batch_end, s.entries.written if s.next_index > 0 else 0)     # 0: it was removed
             rmq_publish(&q.max_offset, s.next_index)
             rmq_event_wake(&q.arrived)
             if rmq_load(<const int64_t *> interests_of(q)) != 0 or rmq_load(&t.hubs_for_all) > 0:

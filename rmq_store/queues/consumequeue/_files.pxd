@@ -45,6 +45,8 @@ cdef int files_flush(FileCache *c, UnitFiles *f) noexcept nogil         # writes
 cdef int files_grow(FileCache *c, UnitFiles *f) noexcept nogil          # makes the next file, at f.end
 cdef int files_sync(FileCache *c, UnitFiles *f, int64_t to) noexcept nogil      # every file with bytes in [synced, to)
 cdef int files_sync_dirs(FileCache *c, UnitFiles *f, int dirs) noexcept nogil   # NewDirs
+# Notes what the sync of a directory said, and returns it: unless it did not come to the sync, a failure is final for the table.
+cdef int files_dir_synced(FileCache *c, int rc) noexcept nogil
 cdef int files_sync_base(FileCache *c, const char *base, int dirs) noexcept nogil   # those of them that many queues share
 cdef int64_t files_modified_ms(FileCache *c, UnitFiles *f, int64_t start) noexcept nogil
 

@@ -7,6 +7,7 @@ from libc.string cimport memcpy, strlen
 from rmq_store.base.io._io cimport rmq_io, rmq_pread_all, rmq_pwrite_all
 from rmq_store.base.io._sync cimport (EEXIST, EINVAL, EIO, ENOENT, ENOMEM, EROFS, rmq_load, rmq_load32, rmq_mutex_lock,
                                       rmq_mutex_unlock, rmq_publish, rmq_publish32, rmq_swap32)
+from rmq_store.base.io._want cimport rmq_is_want_of_open
 from rmq_store.codec._record cimport topic_fits
 from rmq_store.queues.consumequeue._descriptors cimport (FILES_PATH_SIZE, FileCache, UnitFiles, descriptor_acquire,
                                                          descriptor_forget, descriptor_release, descriptor_reserve,
@@ -270,6 +271,12 @@ cdef int files_sync(FileCache *c, UnitFiles *f, int64_t to) noexcept nogil:
     return 0
 
 
+cdef int files_dir_synced(FileCache *c, int rc) noexcept nogil:
+    if rc < 0 and not rmq_is_want_of_open(rc):
+        rmq_publish32(&c.sync_failed, -rc)
+    return rc
+
+
 cdef int files_sync_dirs(FileCache *c, UnitFiles *f, int dirs) noexcept nogil:
     # Inner ones first: an entry leads nowhere before what it leads to is there.
     cdef char[FILES_PATH_SIZE] path
@@ -400,7 +407,7 @@ cdef int files_cut(FileCache *c, UnitFiles *f, int64_t end, int64_t unit_size, b
             rmq_publish(&f.end, f.end - f.file_size)
             dropped = True
     if rc >= 0 and dropped:
-        rc = c.io.sync_dir(c.io.ctx, f.dir)
+        rc = files_dir_synced(c, c.io.sync_dir(c.io.ctx, f.dir))
     if rc >= 0 and unit_size > 0 and keep > f.first and end < keep:
         i = descriptor_acquire(c, f, keep - f.file_size)
         if i < 0:
@@ -434,8 +441,8 @@ cdef int files_remove_dirs(FileCache *c, UnitFiles *f) noexcept nogil:
     cdef int synced
     # What a try before has removed is synced, too: its own sync may have failed for want of a descriptor.
     if rc == -ENOTEMPTY or rc == -EEXIST:
-        return c.io.sync_dir(c.io.ctx, f.dir)
+        return files_dir_synced(c, c.io.sync_dir(c.io.ctx, f.dir))
     if rc < 0 and rc != -ENOENT:
         return rc
     synced = files_sync_dirs(c, f, NEW_IN_TOPIC)
-    return 0 if rc == -ENOENT and synced == -ENOENT else synced
+    return 0 if rc == -ENOENT and synced == -ENOENT else files_dir_synced(c, synced)

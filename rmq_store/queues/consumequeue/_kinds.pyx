@@ -28,7 +28,7 @@ cdef bint _bare(const Queue *q) noexcept nogil:
     if rmq_load32(&marks_of(q).held) != 0:
         return False
     s = state_of(q)
-    return (q.next_offset == 0 and rmq_load(&q.max_offset) == 0 and s.next_index == 0 and not s.dirty
+    return (q.next_offset == 0 and rmq_load(&q.max_offset) == 0 and s.next_index == 0 and not s.dirty and not s.deleting
             and rmq_load(&s.entries.first) == rmq_load(&s.entries.end))
 
 
@@ -36,7 +36,8 @@ cdef inline bint _in_the_way(const Queue *q, BatchStep step, Change change) noex
     if step == BATCH_TAKE or step == BATCH_OPEN:
         return not queue_batched(q) and not (change != CHANGE_NOT and _bare(q)
                                              and (change == CHANGE_ALL or not rmq_load32(&marks_of(q).plain)))
-    return queue_batched(q) and (q.next_offset > 0 or rmq_load(&q.max_offset) > 0 or state_of(q).next_index > 0)
+    return queue_batched(q) and (q.next_offset > 0 or rmq_load(&q.max_offset) > 0 or state_of(q).next_index > 0
+                                 or rmq_load32(&state_of(q).deleting) != 0)
 
 
 cdef int topic_set_batched(QueueTable *table, const char *topic, int32_t topic_size, BatchStep step,

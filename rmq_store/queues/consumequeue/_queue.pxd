@@ -60,10 +60,13 @@ cdef int queue_correct_min(QueueTable *t, Queue *q, int64_t physical_min) noexce
 # each. Returns how many, or -errno.
 cdef int queue_drop_before(QueueTable *t, Queue *q, int64_t physical_min) noexcept nogil
 cdef int queue_destroy(QueueTable *t, Queue *q) noexcept nogil   # deletes its files; the queue is empty at offset 0
-# The two halves of it, for an open store: the memory, under the put lock and while nothing is dispatched; then the files, while
-# nothing is dispatched or synced.
-cdef void queue_empty(Queue *q) noexcept nogil
+# The two halves of it, for an open store: the memory, under the put lock and while nothing is dispatched or synced (-ENOMEM:
+# nothing is done); then the files, while nothing is synced. What fails can be called again, unless a sync failed
+# (queues_sync_failed); dispatch does, too, before the queue gets its next entry. 0 or -errno.
+cdef int queue_empty(QueueTable *t, Queue *q) noexcept nogil
 cdef int queue_delete_files(QueueTable *t, Queue *q) noexcept nogil
+cdef bint queue_deleting(Queue *q) noexcept nogil           # whether it was removed, and its files are not gone yet
+cdef bint queues_deleting(QueueTable *t) noexcept nogil     # whether there is such a queue
 # Waits for queues_sync, and for whoever else holds it off: who moves the beginning of a queue, or removes one.
 cdef void queues_hold_sync(QueueTable *t) noexcept nogil
 cdef void queues_let_sync(QueueTable *t) noexcept nogil

@@ -8,8 +8,8 @@ from libc.stdint cimport INT64_MAX, int32_t, int64_t
 from libc.stdlib cimport calloc, free
 
 from rmq_store.base.io._io cimport rmq_io
-from rmq_store.base.io._sync cimport (EIO, ENOENT, ENOMEM, EROFS, rmq_load, rmq_load32, rmq_mutex_lock, rmq_mutex_unlock,
-                                      rmq_publish, rmq_swap32)
+from rmq_store.base.io._sync cimport (EIO, ENOENT, ENOMEM, EROFS, rmq_add, rmq_load, rmq_load32, rmq_mutex_lock,
+                                      rmq_mutex_unlock, rmq_publish, rmq_publish32, rmq_swap32)
 from rmq_store.base.segment._allocator cimport Allocator
 from rmq_store.codec._inner cimport BATCH_UNIT_SIZE
 from rmq_store.codec._layout cimport RECORD_FIXED_SIZE, UNIT_SIZE
@@ -17,11 +17,11 @@ from rmq_store.codec._unit cimport unit_bytes
 from rmq_store.queues.consumequeue._batches cimport (batches_back, batches_drop, batches_find, batches_min, batches_read,
                                                      batches_truncate)
 from rmq_store.queues.consumequeue._descriptors cimport UnitFiles
-from rmq_store.queues.consumequeue._entries cimport (entries_decide, entries_have_place, entries_note_unsynced, entries_publish,
-                                                     entries_put)
+from rmq_store.queues.consumequeue._entries cimport (entries_decide, entries_delete_files, entries_have_place,
+                                                     entries_note_unsynced, entries_publish, entries_put)
 from rmq_store.queues.consumequeue._ext cimport ExtWindow, ext_look, ext_read
 from rmq_store.queues.consumequeue._files cimport (files_add, files_cut, files_modified_ms, files_pass_gone, files_passed,
-                                                   files_read, files_remove_dirs, files_there)
+                                                   files_read, files_there)
 from rmq_store.queues.consumequeue._recover cimport (recover_back, recover_drop, recover_find, recover_min, recover_truncate)
 from rmq_store.queues.consumequeue._rest cimport HELD_BY_DISPATCH, rest_hold_dispatch, rest_published, state_hold, state_let
 from rmq_store.queues.consumequeue._spares cimport Spares, spares_clear, spares_make
@@ -147,7 +147,7 @@ cdef int _step(QueueTable *table, Queue *q, Step plain, Step batches, int64_t ar
         return -ENOMEM
     step = batches if s.batched else plain
     first = rmq_load(&s.entries.first)
-    rc = step(t, q, s, argument)
+    rc = step(t, q, s, argument) if rmq_load32(&s.deleting) == 0 else 0     # its files are not its own any more
     while _moved(t, s, rc, &first):
         rc = step(t, q, s, argument)
     state_let(t, q)
@@ -216,55 +216,58 @@ cdef int queue_drop_before(QueueTable *t, Queue *q, int64_t physical_min) noexce
     return _step(t, q, recover_drop, batches_drop, physical_min)
 
 
-cdef void queue_empty(Queue *q) noexcept nogil:
-    cdef TableState *t = links_of(q).table      # of a light queue: its state may not come or go meanwhile
-    cdef QueueState *s
-    if t != NULL:
-        rmq_mutex_lock(&t.rest.lock)
-    s = state_of(q)
+cdef int queue_empty(QueueTable *table, Queue *q) noexcept nogil:
+    cdef QueueState *s = state_hold(&table.state, q)    # of a light queue, too: it says that the files are to go
+    if s == NULL:
+        return -ENOMEM
     rmq_publish(&q.max_offset, 0)
     rmq_publish(&q.min_offset, 0)
     q.next_offset = 0
     rmq_publish(&q.max_physical_offset, -1)
+    s.next_index = 0
+    s.blank_to = 0
+    s.new_min = -1
+    s.limit = s.batch_limit = 0
+    rmq_publish(&s.batch_end, 0)
+    s.entries.used = 0
+    s.ext.used = 0
+    rmq_swap32(&s.entries.new_dirs, 0)
+    rmq_swap32(&s.ext.new_dirs, 0)
+    if rmq_load32(&s.deleting) == 0:
+        rmq_add(&table.state.deletions, 1)
+    rmq_publish32(&s.deleting, 1)
+    state_let(&table.state, q)
+    return 0
+
+
+cdef int queue_delete_files(QueueTable *table, Queue *q) noexcept nogil:
+    cdef QueueState *s = state_hold(&table.state, q)
+    cdef int rc = -ENOMEM if s == NULL else entries_delete_files(&table.state, s)
     if s != NULL:
-        s.next_index = 0
-        s.blank_to = 0
-        s.new_min = -1
-        s.limit = s.batch_limit = 0
-        rmq_publish(&s.batch_end, 0)
-        s.entries.used = 0
-        s.ext.used = 0
-        rmq_swap32(&s.entries.new_dirs, 0)
-        rmq_swap32(&s.ext.new_dirs, 0)
-    if t != NULL:
-        rmq_mutex_unlock(&t.rest.lock)
-
-
-cdef int _delete_files(TableState *t, Queue *q, QueueState *s, int64_t argument) noexcept nogil:
-    cdef int rc = files_cut(t.cache, &s.entries, s.entries.first, 0, False)
-    if rc >= 0 and s.batched:           # it begins anew in its first file, where followers look
-        s.entries.synced = 0
-        rmq_publish(&s.entries.written, 0)
-        rmq_publish(&s.entries.first, 0)
-        rmq_publish(&s.entries.end, 0)
-    if rc >= 0:
-        rc = files_remove_dirs(t.cache, &s.entries)
-    if rc >= 0 and t.ext_file_size > 0:
-        rc = files_cut(t.cache, &s.ext, s.ext.first, 0, False)
-        if rc >= 0:
-            rc = files_remove_dirs(t.cache, &s.ext)
+        state_let(&table.state, q)
     return rc
 
 
-cdef int queue_delete_files(QueueTable *t, Queue *q) noexcept nogil:
-    return -EROFS if t.state.readonly else _step(t, q, _delete_files, _delete_files, 0)
+cdef bint queue_deleting(Queue *q) noexcept nogil:
+    cdef TableState *t = links_of(q).table      # of a light queue
+    cdef const QueueState *s
+    cdef bint deleting
+    if t != NULL:
+        rmq_mutex_lock(&t.rest.lock)
+    s = state_of(q)
+    deleting = s != NULL and rmq_load32(&s.deleting) != 0
+    if t != NULL:
+        rmq_mutex_unlock(&t.rest.lock)
+    return deleting
+
+
+cdef bint queues_deleting(QueueTable *t) noexcept nogil:
+    return rmq_load(&t.state.deletions) != 0
 
 
 cdef int queue_destroy(QueueTable *table, Queue *q) noexcept nogil:
-    if table.state.readonly:
-        return -EROFS
-    queue_empty(q)
-    return queue_delete_files(table, q)
+    cdef int rc = -EROFS if table.state.readonly else queue_empty(table, q)
+    return rc if rc < 0 else queue_delete_files(table, q)
 
 
 cdef void queues_hold_sync(QueueTable *t) noexcept nogil:
@@ -347,7 +350,7 @@ cdef int queues_sync(QueueTable *t, int64_t pages_min) noexcept nogil:
 
 
 cdef bint queues_sync_failed(QueueTable *t) noexcept nogil:
-    return t.state.sync_error < 0
+    return t.state.sync_error < 0 or rmq_load32(&t.state.cache.sync_failed) != 0
 
 
 # ---- reading

@@ -241,9 +241,10 @@ cdef QueueState *_state_of_row(TableState *t, Queue *q) noexcept nogil:
 cdef bint _says_no_more(const TableState *t, const Queue *q, const QueueState *s) noexcept nogil:
     # Than its row would: the state may go. Nobody holds it.
     cdef const UnitFiles *f = &s.entries
-    return (not t.cache.following and rmq_load32(&s.unsynced) == 0 and rmq_load(&s.vanished) == 0 and not s.dirty
-            and rmq_load32(&f.new_dirs) == 0 and f.buffer == NULL and s.new_min < 0 and s.blank_to <= s.next_index
-            and s.waiting[0].size == 0 and s.next_index == rmq_load(&q.max_offset) and f.end // t.file_size <= FILE_NUMBER_MAX
+    return (not t.cache.following and rmq_load32(&s.unsynced) == 0 and not s.deleting and rmq_load(&s.vanished) == 0
+            and not s.dirty and rmq_load32(&f.new_dirs) == 0 and f.buffer == NULL and s.new_min < 0
+            and s.blank_to <= s.next_index and s.waiting[0].size == 0 and s.next_index == rmq_load(&q.max_offset)
+            and f.end // t.file_size <= FILE_NUMBER_MAX
             and ((f.first == f.end and s.next_index == 0)
                  or (f.written == s.next_index * UNIT_SIZE and (t.readonly or f.synced == f.written))))
 

@@ -58,6 +58,7 @@ cdef struct QueueState:
     int64_t batch_end                   # byte offset behind the last unit that may be read (atomic)
     int64_t batch_read                  # following: behind the last unit that was read
     QueueState *other                   # while the queue is of the other kind, or once it was: its state then; NULL: never
+    int deleting                        # atomic: it was removed, and its files are not gone yet; set under run_lock, round_lock
     # sync
     int unsynced
     Queue *next_unsynced
@@ -168,6 +169,7 @@ cdef struct TableState:
     rmq_mutex sync_lock
     Queue *unsynced
     int sync_error                      # the first one; final
+    int64_t deletions                   # atomic: of so many queues `deleting` is set
     # following
     int vanished                        # some queue's is not 0: atomic
     Queue *vain                         # those that expect entries and have waited in vain: a row as `dirty` is

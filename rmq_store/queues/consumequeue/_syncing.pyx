@@ -3,12 +3,12 @@ from libc.stdint cimport int64_t
 
 from rmq_store.base.io._sync cimport (ENOMEM, RMQ_SWEEP_ALONE, rmq_cas32, rmq_fence, rmq_load, rmq_load32, rmq_mutex_lock,
                                       rmq_mutex_unlock, rmq_publish32, rmq_sweep_all)
-from rmq_store.base.io._want cimport rmq_is_want, rmq_is_want_of_open
+from rmq_store.base.io._want cimport rmq_is_want
 from rmq_store.codec._layout cimport UNIT_SIZE
 from rmq_store.queues.consumequeue._descriptors cimport FileCache, UnitFiles
 from rmq_store.queues.consumequeue._entries cimport entries_note_unsynced
-from rmq_store.queues.consumequeue._files cimport (NEW_IN_BASE, NEW_IN_PARENT, NEW_IN_TOPIC, files_sync, files_sync_base,
-                                                   files_sync_dirs)
+from rmq_store.queues.consumequeue._files cimport (NEW_IN_BASE, NEW_IN_PARENT, NEW_IN_TOPIC, files_dir_synced, files_sync,
+                                                   files_sync_base, files_sync_dirs)
 from rmq_store.queues.consumequeue._rest cimport state_hold, state_let
 from rmq_store.queues.consumequeue._state cimport QueueState, TableState, state_of
 from rmq_store.queues.consumequeue._structs cimport Queue
@@ -33,13 +33,6 @@ cdef struct Syncing:
     Queue *queues[SYNC_AT_ONCE]
 
 
-cdef int _noted(FileCache *c, int rc) noexcept nogil:
-    # What the sync of a directory said.
-    if rc < 0 and not rmq_is_want_of_open(rc):
-        rmq_publish32(&c.sync_failed, -rc)
-    return rc
-
-
 cdef int _sync_files(TableState *t, UnitFiles *f, int64_t to, bint all_dirs, int *base_dirs) noexcept nogil:
     # A queue's files, then its directories; unless all_dirs, that of all queues is left to the end. Where dispatch notes more
     # meanwhile, all are synced once more.
@@ -49,7 +42,7 @@ cdef int _sync_files(TableState *t, UnitFiles *f, int64_t to, bint all_dirs, int
         return rc
     dirs = rmq_load32(&f.new_dirs)
     base_dirs[0] = 0 if all_dirs else dirs & (NEW_IN_BASE | NEW_IN_PARENT)
-    rc = _noted(t.cache, files_sync_dirs(t.cache, f, dirs & ~base_dirs[0]))
+    rc = files_dir_synced(t.cache, files_sync_dirs(t.cache, f, dirs & ~base_dirs[0]))
     if rc >= 0:
         rmq_cas32(&f.new_dirs, dirs, 0)
     return rc
@@ -61,7 +54,7 @@ cdef int _sync_queue(void *ctx, int64_t i) noexcept nogil:
     cdef QueueState *s = state_hold(x.t, x.queues[i])
     cdef int rc
     if s == NULL:
-        return _noted(x.t.cache, -ENOMEM)       # it has left the chain
+        return files_dir_synced(x.t.cache, -ENOMEM)       # it has left the chain
     rc = _sync_held(x, x.queues[i], s)
     state_let(x.t, x.queues[i])
     return rc
@@ -75,6 +68,8 @@ cdef int _sync_held(Syncing *x, Queue *q, QueueState *s) noexcept nogil:
     rmq_publish32(&s.unsynced, 0)
     rmq_mutex_unlock(&t.sync_lock)
     rmq_fence()
+    if rmq_load32(&s.deleting) != 0:
+        return 0                        # it was removed, and its files are to go
     to = rmq_load(&s.batch_end) if s.batched else rmq_load(&q.max_offset) * UNIT_SIZE
     if not _due(&s.entries, to, x.pages_min) and not (x.many and rmq_load32(&s.entries.new_dirs) & NEW_IN_TOPIC):
         entries_note_unsynced(t, q)
@@ -111,11 +106,11 @@ cdef bint _many(const Queue *chain) noexcept nogil:
 
 
 cdef int _sync_bases(FileCache *c, const char *dir, const char *ext_dir) noexcept nogil:
-    cdef int rc = _noted(c, files_sync_base(c, dir, c.base_due))
+    cdef int rc = files_dir_synced(c, files_sync_base(c, dir, c.base_due))
     if rc < 0:
         return rc
     c.base_due = 0
-    rc = _noted(c, files_sync_base(c, ext_dir, c.ext_due))
+    rc = files_dir_synced(c, files_sync_base(c, ext_dir, c.ext_due))
     if rc >= 0:
         c.ext_due = 0
     return rc
@@ -128,6 +123,8 @@ cdef int _sync(TableState *t, int64_t pages_min) noexcept nogil:
     cdef Queue *chain
     cdef int64_t n
     cdef int rc = 0
+    if t.sync_error == 0 and rmq_load32(&t.cache.sync_failed) != 0:
+        t.sync_error = -rmq_load32(&t.cache.sync_failed)        # of a directory whose files were deleted
     if t.sync_error < 0:
         return t.sync_error
     rmq_mutex_lock(&t.sync_lock)

@@ -15,14 +15,15 @@ from libc.stdint cimport INT64_MAX, int32_t, int64_t
 from rmq_store.access.core._core cimport StoreCore
 from rmq_store.base.io._io cimport IoTable, rmq_identity, rmq_io
 from rmq_store.base.io._sync cimport ENOENT, rmq_event_wake, rmq_load, rmq_load32, rmq_mutex_lock, rmq_mutex_unlock, rmq_publish
-from rmq_store.base.io._want cimport RMQ_WANT_RETRY_NS, rmq_is_want
+from rmq_store.base.io._want cimport rmq_is_want
 from rmq_store.base.segment._descriptors cimport log_file_have_fd
 from rmq_store.base.segment._file cimport (FileRow, LogFile, log_file_hold, log_file_open_again, log_file_release,
                                            log_file_unguard, row_end, row_pop, row_release, row_shift, row_start)
-from rmq_store.log.commitlog._log cimport FENCE_WRITE, log_fence, log_lock_begin, log_lock_end
-from rmq_store.queues.consumequeue._queue cimport (Queue, queue_correct_min, queue_delete_files, queue_drop_before, queue_empty,
-                                                   queues_at, queues_count, queues_find, queues_hold_sync, queues_let_sync,
-                                                   queues_sync)
+from rmq_store.log.commitlog._log cimport FENCE_SYNC, log_fence, log_lock_begin, log_lock_end
+from rmq_store.queues.consumequeue._queue cimport (Queue, queue_correct_min, queue_delete_files, queue_deleting,
+                                                   queue_drop_before, queue_empty, queues_at, queues_count, queues_deleting,
+                                                   queues_find, queues_hold_sync, queues_let_sync, queues_sync,
+                                                   queues_sync_failed)
 from rmq_store.queues.index._index cimport index_drop_before
 
 from rmq_store.base.io.wants import late
@@ -44,7 +45,6 @@ cdef extern from *:
     int named_so(const rmq_identity *i) noexcept nogil
 
 cdef int64_t PAUSE_MAX_NS = 50_000_000
-cdef int DELETE_TRIES = 50
 cdef int64_t SLICE = 32 << 20           # unmapped at once: a put that needs a new page waits no longer than for so much
 
 
@@ -359,17 +359,29 @@ def note_removed(StoreCore store not None, str topic not None, int32_t queue_id,
     q.removed_below = offset
 
 
+cdef int _delete_files(StoreCore store, Queue *q) noexcept nogil:
+    cdef int rc
+    queues_hold_sync(store.queues)
+    rc = queue_delete_files(store.queues, q)
+    queues_let_sync(store.queues)
+    if rc < 0 and queues_sync_failed(store.queues):
+        log_fence(store.log, rc, FENCE_SYNC)
+    return rc
+
+
 def remove_queue(StoreCore store not None, int64_t number, int64_t physical_below, int64_t following=-1):
     """Empties the queue with that number and deletes its files, unless its next message would get another queue offset than
     `following`, as one came meanwhile, or a record of it ends beyond `physical_below`; returns whether it did. The next message
-    gets queue offset 0, and records below `physical_below` that are not dispatched yet get no entry. Durable. following: -1 of
-    a slave's queue, where the master numbers.
+    gets queue offset 0, and records below `physical_below` that are not dispatched yet get no entry. following: -1 of a slave's
+    queue, where the master numbers.
 
-    Puts wait for the change in memory only, dispatch for all of it, also for what the deletion lacks for up to 5 s. Raises
-    OSError, after which the store is fenced: what is left of the files is for a recovery.
+    For want of something the files stay for a while, and nobody reads them: delete_files tries again, and so does dispatch
+    before the queue gets an entry. Puts and dispatch wait for the change in memory only. Raises OSError: for want of memory,
+    the queue is as it was; for another reason, it is empty, and its files are tried again, unless a sync failed, which is a
+    fence.
     """
     cdef Queue *q
-    cdef int rc = 0, tries = 0
+    cdef int rc = 0
     cdef bint gone = False
     store._enter()
     q = queues_at(store.queues, number)
@@ -379,25 +391,55 @@ def remove_queue(StoreCore store not None, int64_t number, int64_t physical_belo
         queues_hold_sync(store.queues)
         log_lock_begin(store.log)
         if (following < 0 or q.next_offset == following) and q.max_physical_offset <= physical_below:
-            queue_empty(q)
-            rmq_publish(&q.removed_below, physical_below)       # whoever reads its files now sees why they are gone
-            gone = True
+            rc = queue_empty(store.queues, q)
+            gone = rc >= 0
+            if gone:
+                rmq_publish(&q.removed_below, physical_below)       # whoever reads its files now sees why they are gone
         log_lock_end(store.log)
-        if gone:
-            rc = queue_delete_files(store.queues, q)
-            while rmq_is_want(rc) and tries < DELETE_TRIES:     # it continues where it stopped; dispatch has to wait for it
-                tries += 1
-                usleep(<unsigned int> (RMQ_WANT_RETRY_NS // 1000))
-                rc = queue_delete_files(store.queues, q)
-            if rc < 0:
-                log_fence(store.log, rc, FENCE_WRITE)
         queues_let_sync(store.queues)
         rmq_mutex_unlock(&store.dispatcher.round_lock)
+        if gone:
+            rc = _delete_files(store, q)
         rmq_event_wake(&q.arrived)
     store.calls -= 1
     store.queues_removed += gone
-    _check(rc, store.path)
+    if not gone or not rmq_is_want(rc) or queues_sync_failed(store.queues):
+        _check(rc, store.path)
     return gone
+
+
+def deleting(StoreCore store not None):
+    """The queues that were removed, and whose files are still to be deleted: set of (topic, queue id)."""
+    cdef int64_t i, count = queue_total(store)
+    cdef bytes name
+    cdef Queue *q
+    found = set()
+    if not queues_deleting(store.queues):
+        return found
+    for i in range(count):
+        q = queues_at(store.queues, i)
+        if queue_deleting(q):
+            name = q.topic[:q.topic_size]
+            found.add((name.decode("utf-8", "surrogatepass"), q.queue_id))
+    return found
+
+
+def delete_files(StoreCore store not None):
+    """Tries again to delete the files of removed queues. What it lacks still it lacks for the next call. Raises OSError for
+    another reason, after all of them had their turn."""
+    cdef int64_t i, count = queue_total(store)
+    cdef int rc = 0, error = 0
+    if not queues_deleting(store.queues):
+        return
+    store.calls += 1
+    with nogil:
+        for i in range(count):
+            if queue_deleting(queues_at(store.queues, i)):
+                rc = _delete_files(store, queues_at(store.queues, i))
+                if rc < 0 and (not rmq_is_want(rc) or queues_sync_failed(store.queues)):
+                    error = rc
+    store.calls -= 1
+    _check(error, store.path)
 
 
 def drop_index_files(StoreCore store not None, int64_t physical_min):

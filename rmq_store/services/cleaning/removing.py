@@ -9,15 +9,21 @@ and durably.
 
 Thread-safety: any; calls take turns, as each writes anew what those before it have removed. Crash-safety: a queue is there
 with all its files, or without some of the newest, or it is gone; what is left can be removed again.
+
+A call that lacks something (descriptors, memory, room) before the bounds are written has removed nothing, and raises it. From
+then on the queues are removed: nobody reads them, and files that cannot be deleted go when the want is over (_clean.deleting).
+A process that ends before leaves them to the next open, which finds them by their bounds.
 """
 import os
 from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
 from typing import Any
 
 from rmq_store.access.waiting._wait import StoreWait
 from rmq_store.base.io.files import ControlFiles
+from rmq_store.base.io.wants import is_want, want
 from rmq_store.codec._layout import UNIT_FILLER
-from rmq_store.errors import ArgumentIllegal, DiskFull
+from rmq_store.errors import ArgumentIllegal, DiskFull, DurabilityError
 from rmq_store.events import Event, emit
 from rmq_store.fields import Fields
 from rmq_store.services.cleaning import _clean
@@ -25,8 +31,8 @@ from rmq_store.services.consumer.config_file import ConfigFile
 from rmq_store.services.consumer.room import Consuming
 from rmq_store.services.consumer.tables import OWN_TOPICS
 
-__all__ = ["Bounds", "RemovedQueues", "bound_removed", "expired_queues", "finish_removals", "is_system_topic", "remove_expired",
-           "remove_mirrored", "remove_topics", "removed_queues"]
+__all__ = ["Bounds", "RemovedQueues", "bound_removed", "expired_queues", "finish_removals", "finish_removed", "is_system_topic",
+           "remove_expired", "remove_mirrored", "remove_topics", "removed_queues"]
 
 FILE = "removedQueues.json"
 OFFSET_MAX, QUEUE_ID_MAX = (1 << 63) - 1, (1 << 31) - 1
@@ -39,13 +45,15 @@ Bounds = dict[tuple[str, int], int]         # (topic, queue id): no record below
 
 
 class RemovedQueues(Fields):
-    """(topic, queue id) of what went; and of what stays: an open consumer has its topic, or messages came meanwhile."""
+    """(topic, queue id) of what went; and of what stays: an open consumer has its topic, or messages came meanwhile. pending:
+    of what went, queues whose files are still on the disk for want of something; the store deletes them by itself."""
 
-    __slots__ = ("kept", "removed")
+    __slots__ = ("kept", "pending", "removed")
 
     def __init__(self, removed: Collection[tuple[str, int]] = ()) -> None:
         self.removed = list(removed)
         self.kept: list[tuple[str, int]] = []
+        self.pending: list[tuple[str, int]] = []
 
 
 def is_system_topic(topic: str) -> bool:
@@ -61,34 +69,58 @@ def expired_queues(store: StoreWait, compacted: Collection[str] = ()) -> list[Ro
 
 
 def remove_expired(store: StoreWait, consuming: Consuming, files: ControlFiles, compacted: Collection[str]) -> RemovedQueues:
-    return _on_a_full_disk(store, consuming, files, lambda done, before: _remove(
+    return _run(store, consuming, files, lambda done, before: _remove(
         store, consuming, files, expired_queues(store, compacted), done, before))
 
 
-def remove_topics(store: StoreWait, consuming: Consuming, files: ControlFiles, topics: Iterable[str]) -> RemovedQueues:
+def remove_topics(store: StoreWait, consuming: Consuming, files: ControlFiles, topics: Iterable[str],
+                  gone: Callable[[str, int], object]) -> RemovedQueues:
+    """gone: called for each queue that was removed, also where the call then raises."""
     wanted = set(topics)
-    return _on_a_full_disk(store, consuming, files, lambda done, before: _remove_topics(
-        store, consuming, files, wanted, done, before))
+    return _run(store, consuming, files, lambda done, before: _remove_topics(
+        store, consuming, files, wanted, done, before), gone)
 
 
-def _on_a_full_disk(store: StoreWait, consuming: Consuming, files: ControlFiles,
-                    remove: Callable[[RemovedQueues, Bounds], object]) -> RemovedQueues:
+def _run(store: StoreWait, consuming: Consuming, files: ControlFiles, remove: Callable[[RemovedQueues, Bounds], object],
+         gone: Callable[[str, int], object] | None = None) -> RemovedQueues:
     """Deletion is what makes room, so where its own small files find none, they get what the store has kept for them. What was
     done before that is not done again: a removed queue is not found."""
     done = RemovedQueues()
     with consuming.removing:
-        before = _known(store, ConfigFile(files, store.path, FILE))
         try:
-            remove(done, before)
-        except DiskFull:
-            if not consuming.reserve.give():
+            before = _known(store, ConfigFile(files, store.path, FILE))
+            try:
+                remove(done, before)
+            except DiskFull:
+                if not consuming.reserve.give():
+                    raise
+                done.kept.clear()
+                remove(done, before)
+        except OSError as error:
+            if isinstance(error, DurabilityError) or not is_want(error):
                 raise
-            done.kept.clear()
-            remove(done, before)
+            raise want(error.errno or 0, "removing queues", error.filename or store.path, "make the call again") from error
         finally:
             consuming.reserve.keep()
+            if gone is not None:
+                for queue in done.removed:
+                    gone(*queue)
+        pending = _clean.deleting(store)
+        done.pending = [queue for queue in done.removed if queue in pending]
     _tell(store, done)
     return done
+
+
+def finish_removed(store: StoreWait, consuming: Consuming) -> None:
+    """Deletes the files that a removal has left for want of something, and then the entries of topics with batch queues, which
+    stay as long as these have files. Called again and again. Raises OSError, but for such a want."""
+    _clean.delete_files(store)
+    if consuming.unfinished:
+        with consuming.removing:
+            for topic in consuming.unfinished - {topic for topic, _ in _clean.deleting(store)}:
+                with suppress(ArgumentIllegal):     # messages came meanwhile: it stays
+                    consuming.topics.remove(topic)
+                consuming.unfinished.discard(topic)
 
 
 def _remove_topics(store: StoreWait, consuming: Consuming, files: ControlFiles, wanted: set[str], done: RemovedQueues,
@@ -96,14 +128,17 @@ def _remove_topics(store: StoreWait, consuming: Consuming, files: ControlFiles, 
     offsets, table = consuming.offsets, consuming.topics
     rows = _clean.topic_ends(store, wanted)
     _remove(store, consuming, files, rows, done, before)
-    stay = {topic for topic, _ in done.kept}
+    stay, pending = {topic for topic, _ in done.kept}, {topic for topic, _ in _clean.deleting(store)}
     for topic, group in offsets.table():
         if topic in wanted - stay:
             offsets.remove(group, topic)
     for topic in wanted - stay:
         try:
             table.remove(topic)
-        except ArgumentIllegal:         # messages came meanwhile: it stays, as its batch queues need the entry
+        except ArgumentIllegal:         # its batch queues need the entry: they have files still, or messages came meanwhile
+            if topic in pending:
+                consuming.unfinished.add(topic)
+                continue
             done.kept.extend((topic, queue_id) for _, other, queue_id, *_ in rows if other == topic)
     table.flush()
     offsets.flush()
@@ -185,12 +220,14 @@ def _remove(store: StoreWait, consuming: Consuming, files: ControlFiles, rows: l
     file = ConfigFile(files, store.path, FILE)
     tried, begins = _known(store, file), _clean.begins_on_disk(store)
     known = before | {key: tried[key] for key in done.removed if key in tried}
-    _save(file, known | {key: end for key, end in going.items() if end > begins})
+    _save(file, known | going)
     for number, topic, queue_id, end, following in rows:
         gone = (topic, queue_id) in going and _clean.remove_queue(store, number, end, following)
         (done.removed if gone else done.kept).append((topic, queue_id))
-    if done.kept:
-        _save(file, known | {key: end for key, end in going.items() if key in done.removed and end > begins})
+    pending = _clean.deleting(store)
+    if done.kept or any(end <= begins for end in going.values()):
+        _save(file, known | {key: end for key, end in going.items()
+                             if key in pending or (key in done.removed and end > begins)})
 
 
 def _begin_at_zero(consuming: Consuming, queues: Collection[tuple[str, int]]) -> None:
@@ -204,9 +241,10 @@ def _begin_at_zero(consuming: Consuming, queues: Collection[tuple[str, int]]) ->
 
 
 def _known(store: StoreWait, file: ConfigFile) -> dict[tuple[str, int], int]:
-    """What counts still: the log has records below it, or would have them if it were opened again now."""
-    begins = _clean.begins_on_disk(store)
-    return {key: end for key, end in (file.load(_take) or {}).items() if end > begins}
+    """What counts still: the log has records below it, or would have them if it were opened again now; or the queue has files
+    still."""
+    begins, pending = _clean.begins_on_disk(store), _clean.deleting(store)
+    return {key: end for key, end in (file.load(_take) or {}).items() if end > begins or key in pending}
 
 
 def _save(file: ConfigFile, known: dict[tuple[str, int], int]) -> None:

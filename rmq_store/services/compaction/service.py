@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from rmq_store.base.io._lock import StoreLock
 from rmq_store.base.io.files import ControlFiles
 from rmq_store.base.io.threads import start_thread
+from rmq_store.base.io.wants import is_want
 from rmq_store.errors import ConfigFileCorrupted, CorruptionError, StoreClosed, StoreStateError
 from rmq_store.events import Event, emit
 from rmq_store.fields import NamedTuple
@@ -102,6 +103,7 @@ class Compactions:
         self._positions: disk.Positions | None = None
         self._stop = threading.Event()
         self._busy = StoreLock(store.path, "compacting")
+        self._gone: set[tuple[str, int]] = set()        # removed queues whose files are still there: nobody opens them
         self._failed: dict[str, str] = {}
         self._closed = False
         self.thread: threading.Thread | None = None
@@ -130,6 +132,8 @@ class Compactions:
         with self._lock:
             if self._closed:
                 raise StoreClosed(self._path)
+            if (topic, queue_id) in self._gone:
+                return None
             found = self._logs.get((topic, queue_id))
             if found is None:
                 places = disk.Places(self._path, topic, queue_id)
@@ -316,17 +320,32 @@ class Compactions:
     # ---- the end
 
     def remove(self, topic: str, queue_id: int) -> None:
-        """The queue is gone, and begins at offset 0 again. Raises OSError."""
+        """The queue is gone, and begins at offset 0 again. For want of something the files go later (remove_files). Raises
+        OSError for another reason."""
         places = disk.Places(self._path, topic, queue_id)
-        if not os.path.isdir(places.log) and not os.path.isdir(places.entries):
-            return
+        if os.path.isdir(places.log) or os.path.isdir(places.entries):
+            with self._lock:
+                self._gone.add((topic, queue_id))
+            self.remove_files()
+
+    def remove_files(self) -> None:
+        """Deletes the compaction logs of removed queues that are still there. Raises OSError, but for a want."""
+        for queue in list(self._gone):
+            try:
+                self._remove_files(*queue)
+            except OSError as error:
+                if not is_want(error):
+                    raise
+
+    def _remove_files(self, topic: str, queue_id: int) -> None:
         with self._busy:
             self._take_positions().set(topic, queue_id, None)       # first: a position beyond its queue is wrong
             with self._lock:                    # nobody opens them meanwhile
                 log = self._logs.pop((topic, queue_id), None)
                 if log is not None:
                     log.end()
-                disk.remove(self._files, places)
+                disk.remove(self._files, disk.Places(self._path, topic, queue_id))
+                self._gone.discard((topic, queue_id))
 
     def mark_unfed(self) -> None:
         """Before cleaning deletes a file: the values of queues that are not fed may be old from then on. Raises OSError."""

@@ -49,6 +49,7 @@ class Consuming:
         self._files, self._root, self._compat, self._readonly, self._flush_log = files, root, compat, readonly, flush_log
         self._lock = StoreLock(root, "consumers")
         self.removing = StoreLock(root, "removing queues")      # held while queues are removed (services/cleaning/removing)
+        self.unfinished: set[str] = set()       # topics whose entry goes when their files are gone; under its lock
         self.reserve = Reserve(files, root)                     # for that, on a full disk; under its lock
         if not readonly:
             self.reserve.keep()
