@@ -116,6 +116,26 @@ def test_the_awaited_run_takes_plain_functions_and_whatever_returns_an_awaitable
     run(main())
 
 
+def test_a_batch_retries_each_of_its_messages_once_and_before_its_ack(filled):
+    with filled.consumer("g", "T") as consumer:
+        batch, other = consumer.poll(2), consumer.poll(1)
+        with pytest.raises(errors.ArgumentIllegal, match=r"not of Batch\('T', queue_id=0, offsets 0 to 2.*: give a message"):
+            batch.retry(other[0])
+        with pytest.raises(errors.ArgumentIllegal, match="delay_level is"):
+            batch.retry(batch[0], delay_level="2")
+        assert batch.retry(batch[0]) == "%RETRY%g"          # the error before has put nothing
+        for again in (batch[0], batch[0].copy()):
+            with pytest.raises(errors.ArgumentIllegal, match="this batch has retried: give each message once"):
+                batch.retry(again)
+        batch.ack()
+        other.nack()
+        for late in (batch, other):
+            with pytest.raises(errors.StoreStateError, match=r"is acknowledged or given back: call retry before ack\(\)"):
+                late.retry(late[-1])
+        again = other = late = None
+    assert filled.max_offset("%RETRY%g", 0) + filled.max_offset("SCHEDULE_TOPIC_XXXX", 2) == 1
+
+
 # ---- ending
 
 def test_stop_lets_out_who_waits_and_gives_back_what_is_not_begun(tmp_path, run):

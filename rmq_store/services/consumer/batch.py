@@ -3,6 +3,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
+from rmq_store.errors import ArgumentIllegal, StoreStateError
 from rmq_store.services.consumer.counts import GroupCounts
 from rmq_store.services.consumer.light_offsets import offset_in
 
@@ -49,6 +50,7 @@ class Batch(Sequence["Message"]):
         self.begin, self.end = begin, end
         self.messages = messages
         self._settled = False
+        self._retried: dict[tuple[Any, Any], object] = {}       # by place; threads may retry at once
 
     @property
     def topic(self) -> str:
@@ -90,8 +92,25 @@ class Batch(Sequence["Message"]):
         return self.begin if place is None or not self.begin <= place < self.end else place
 
     def retry(self, message: "Message", *, delay_level: int = 0) -> str:
-        """Retries one failed message; see Consumer.retry. The batch still needs its ack."""
-        return self._consumer.retry(message, delay_level=delay_level)
+        """Retries one failed message; see Consumer.retry. The batch still needs its ack.
+
+        Raises ArgumentIllegal if the message is not of this batch, or if this call has retried it, and StoreStateError after
+        ack() and nack(): each would make a second copy. After an error the message can be retried again.
+        """
+        place = getattr(message, "offset", None), getattr(message, "queue_offset", None)
+        if place != (None, None):           # else Consumer.retry says that it is no message
+            if all((own.offset, own.queue_offset) != place for own in self.messages):
+                raise ArgumentIllegal(f"message is {message!r}, which is not of {self!r}: give a message of the batch")
+            if self._settled:
+                raise StoreStateError(f"{self!r} is acknowledged or given back: call retry before ack()")
+            mine = object()
+            if self._retried.setdefault(place, mine) is not mine:
+                raise ArgumentIllegal(f"message is {message!r}, which this batch has retried: give each message once")
+        try:
+            return self._consumer.retry(message, delay_level=delay_level)
+        except BaseException:
+            self._retried.pop(place, None)
+            raise
 
     def __reduce__(self) -> Any:
         raise TypeError("a Batch cannot be pickled or copied, only this process can say what became of it: send its messages")
