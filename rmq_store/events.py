@@ -130,10 +130,11 @@ class Event(Enum):
 
     # files and memory
     DISK_FULL = "segment", _ERROR, (
-        "no space for the next commit-log file of %(file)s (%(size)d bytes): puts are refused until "
-        "there is space")
+        "no space for the next commit-log file of %(file)s (%(size)d bytes): puts that need this file are refused until "
+        "there is space; puts that fit into the present file are stored")
     FILE_REFUSED = "segment", _ERROR, (
-        "the next commit-log file of %(file)s cannot be made (%(reason)s): puts are refused until it can be made")
+        "the next commit-log file of %(file)s cannot be made (%(reason)s): puts that need this file are refused until "
+        "it can be made")
     FILES_ODD = "segment", _ERROR, (
         "files of the open store changed in a way that the store did not cause, %(kind)s: %(path)s, %(detail)s; another "
         "process changes them, or the file system is damaged; rmqstore verify shows details")
@@ -355,6 +356,8 @@ def _shown(value: object) -> object:
 class _Told(Exception):
     """A failure and its traceback as text. The exception itself would keep the frames it passed, and with their variables
     messages and their files, as long as somebody keeps the record."""
+
+    __module__, __qualname__ = "builtins", "raised"     # which a formatter prints before the text
 
 
 def told(error: BaseException) -> tuple[type[BaseException], BaseException, TracebackType | None]:

@@ -46,8 +46,8 @@ def _show(args: argparse.Namespace, out: Output) -> int:
     options = resolve(given.pop("profile", None), given, root, config=given.pop("config", None), environment=os.environ)
     if root is not None:
         options = fit_sizes(root, options.inferred(infer_sizes(root, options) | kept_precision(root)))
-    rows = [(option, options[name]) for name, option in BY_NAME.items()
-            if not args.changed or options.origin(name) != "default"]
+    plain = resolve(None)
+    rows = [(option, options[name]) for name, option in BY_NAME.items() if not args.changed or options[name] != plain[name]]
     if out.as_json:
         for option, value in rows:
             out.record({"option": option.name, "value": value, "origin": options.origin(option.name), "change": option.change,

@@ -182,6 +182,7 @@ def _show_commands(root: str, options: dict[str, Any], message_id: str, out: Out
     )
     program = ["rmqstore"] if shutil.which("rmqstore") else [sys.executable, "-m", "rmq_store"]
     out.say()
+    out.say(f"The store stays until you delete it: rm -r {shlex.quote(root)}")
     out.say("Look at it:")
     for what, before, rest in commands:
         command = before + shlex.join([*program, *rest])

@@ -41,6 +41,9 @@ def run(args: argparse.Namespace, out: Output) -> int:
         except OSError as error:
             if error.filename is None and error.errno is not None:      # of a write
                 error.filename = path
+                if os.path.isfile(path):
+                    error.add_note(f"{path} has a part of the messages: the same command continues it; delete it if you do "
+                                   "not want it")
             raise
     said = Output(False)        # --json says what the lines are
     said.line(f"wrote {result.messages} messages to {path}")

@@ -29,6 +29,8 @@ def run(args: argparse.Namespace, out: Output) -> int:
             found = store.consumer_filters.list(args.group, args.topic)
         for one in found:
             _show(out, one)
+        if not found:
+            out.say("no group has such a filter")
         return FINE if found else FINDINGS
     if args.group is None or (args.action == "set" and (args.topic is None or args.sql is None)):
         raise ConfigError(f"filters {args.action} needs --group" + (", --topic and --sql" if args.action == "set" else ""))

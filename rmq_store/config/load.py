@@ -269,11 +269,13 @@ def _unknown(key: str, source: Source, ignored: list[str]) -> list[str]:
     import difflib  # for a misspelt name only
 
     near = difflib.get_close_matches(plain(key), names, n=1, cutoff=0.75 if source.origin == "environment" else 0.6)
+    if near and difflib.SequenceMatcher(None, plain(key), near[0]).ratio() < 0.75 and not near[0].startswith(plain(key)):
+        near = []       # another option, which has some letters in common: not to be changed for this one
     if not near and source.origin == "environment":
         ignored.append(_spelt(key, source))
         return []
     hint = (f"did you mean {_spelt(names[near[0]], source)}?" if near else
-            "`rmqstore config options` and docs/options.md list all options")
+            "remove it; `rmqstore config options` and docs/options.md list all options")
     return [f"option {_spelt(key, source)} is unknown: {hint}"]
 
 

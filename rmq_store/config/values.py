@@ -75,6 +75,10 @@ def denied(path: str) -> PermissionError:
     try:
         about = os.stat(shut)
         owner = f"it belongs to user {about.st_uid}, its mode is {stat.S_IMODE(about.st_mode):03o}, and "
+        needed = 0o700 if stat.S_ISDIR(about.st_mode) else 0o600
+        if about.st_uid == os.geteuid() and about.st_mode & needed != needed:
+            return PermissionError(13, f"permission denied: {owner}this process is that user: run chmod "
+                                   f"u+{'rwx' if needed == 0o700 else 'rw'} on it", shut)
     except OSError:
         owner = ""
     return PermissionError(13, f"permission denied: {owner}this process is user {os.geteuid()}: run this as the owner of the "

@@ -39,6 +39,19 @@ def test_a_store_tells_its_sizes(rmqstore, tmp_path):
     assert "profile container" in rows["write_path"] and "signals" not in rows
 
 
+def test_changed_lists_what_differs_from_the_default(json_lines, tmp_path):
+    with MessageStore.open(tmp_path / "s", flush_mode="sync", index_slots=100, index_entries_max=1000):
+        pass
+
+    def named(*more):
+        return {row["option"]: row["value"] for row in json_lines("config", "show", tmp_path / "s", "--changed", *more)[1]}
+
+    assert named() == {"index_slots": 100, "index_entries_max": 1000}
+    assert named("-o", "flush_mode=sync") == {"index_slots": 100, "index_entries_max": 1000, "flush_mode": "sync",
+                                              "segment_prezero": "window", "visibility": "durable"}
+    assert named("-o", "flush_mode=async") == {"index_slots": 100, "index_entries_max": 1000}
+
+
 def test_profiles_are_listed_with_the_user_s(json_lines, rmqstore, tmp_path):
     own = tmp_path / "xdg" / "rmq_store" / "profiles"
     own.mkdir(parents=True)

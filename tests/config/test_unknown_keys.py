@@ -24,6 +24,15 @@ def test_no_suggestion_is_the_opposite(key):
     assert "rejectTransactionMessage" not in str(caught.value)
 
 
+@pytest.mark.parametrize(("key", "near"), [
+    ("checkTransactionMessageEnable", None), ("enableSomethingOfLater", None), ("lite", None),
+    ("syncFlush", "syncFlushTimeout"), ("recallMessageEnabled", "recallMessageEnable"), ("flush_moed", "flush_mode")])
+def test_a_suggestion_is_near_or_the_line_goes(key, near):
+    with pytest.raises(ConfigError) as caught:
+        resolve(keywords={key: "true"})
+    assert (f"did you mean {near}?" in str(caught.value)) if near else "is unknown: remove it; " in str(caught.value)
+
+
 def test_a_misspelt_rejection_is_still_suggested():
     with pytest.raises(ConfigError, match="did you mean rejectTransactionMessage"):
         resolve(keywords={"rejectTransactionMesage": "true"})

@@ -77,6 +77,7 @@ def test_a_failure_has_its_traceback_and_keeps_nothing(tmp_path, caplog, kind):
     for text in (logging.Formatter().format(record), logging.Formatter().formatException(record.exc_info)):
         places = [text.find(part) for part in ("Marked: bad", "direct cause", "in failing", "ValueError: outer")]
         assert -1 not in places, text
+        assert "_Told" not in text
     assert record.exc_info[0] is ValueError and record.exc_info[2] is None and record.fields["failures"] == 1
     gc.collect()
     assert seen and {reference() for reference in seen} == {None}

@@ -231,6 +231,18 @@ def test_an_export_says_which_topic_it_did_not_meet(mixed, tmp_path, rmqstore):
     assert (code, out) == (1, "") and "topic nope has no message to" in err
 
 
+def test_an_export_that_ends_early_says_what_it_leaves(mixed, tmp_path, rmqstore, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    code, _, err = rmqstore("export", mixed, tmp_path / "lines")
+    assert code == 3 and f"{tmp_path / 'lines'} has a part of the messages: the same command continues it" in err
+    assert (tmp_path / "lines").stat().st_size > 0
+    monkeypatch.undo()
+    assert rmqstore("export", mixed, tmp_path / "lines")[0] == 0
+
+
 def test_an_export_into_a_device(mixed, rmqstore):
     code, _, err = rmqstore("export", mixed, "/dev/full")
     assert code == 3 and "No space left on device: /dev/full" in err

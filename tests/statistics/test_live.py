@@ -80,6 +80,12 @@ def test_the_thread_goes_on_by_itself(tmp_path):
             time.sleep(0.001)
 
 
+def test_a_store_that_is_open_without_figures_is_not_called_closed(tmp_path):
+    with MessageStore.open(tmp_path / "s", **SMALL) as store:
+        left, why = read_live(store.path)
+    assert left is None and "the process that has the store open writes none: open it with" in why
+
+
 def test_close_removes_it_and_a_kill_leaves_it(tmp_path):
     for end in ("killed", "closed"):
         probe = ProbeIo(keep_bytes=False)

@@ -12,6 +12,7 @@ from typing import Any
 
 from rmq_store.base.histogram._histogram import Histogram
 from rmq_store.base.io.files import ControlFiles, open_regular
+from rmq_store.log.recovery.lockfile import in_use
 from rmq_store.services.consumer.progress import Lag
 from rmq_store.services.statistics.report import Rates, StoreStats, durations
 from rmq_store.services.statistics.windows import StatsItem
@@ -120,7 +121,10 @@ def read_live(root: str, now_ms: int | None = None) -> tuple[dict[str, Any] | No
         if missing and number == FORMAT:
             raise KeyError(*missing)
     except FileNotFoundError:
-        return None, "no live figures: no process has the store open, or the option stats_file_interval_ms is not set"
+        if in_use(root):
+            return None, ("no live figures: the process that has the store open writes none: open it with the option "
+                          "stats_file_interval_ms")
+        return None, "no live figures: no process has the store open"
     except OSError as error:
         return None, f"no live figures: {path}: {error.strerror}"
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
