@@ -56,6 +56,6 @@ class HalfKeywords(_Common, total=False):
 class ScanKeywords(TypedDict, total=False):
     """Of scan."""
 
-    begin_time: int | None
-    end_time: int | None
+    begin_time: int | datetime.datetime | None
+    end_time: int | datetime.datetime | None
     begin: int | None

@@ -39,6 +39,8 @@ from rmq_store.status import GetStatus
 from rmq_store.store import MessageStore
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from rmq_store.access.writer._put import Body
     from rmq_store.services.backup.backup import BackupInfo
     from rmq_store.services.integrity.scrubbing import ScrubResult
@@ -231,8 +233,8 @@ class AsyncMessageStore(AsyncFilters):
         return Subscription(self.store, self._hub(), topic, queue_id, offset, tags, max_count, chosen_filter(sql, tags),
                             timeout)
 
-    async def query_key(self, topic: str, key: str, max_count: int | None = None, begin_time: int = 0,
-                        end_time: int | None = None, *, exact: bool = True) -> QueryResult:
+    async def query_key(self, topic: str, key: str, max_count: int | None = None, begin_time: "int | datetime" = 0,
+                        end_time: "int | datetime | None" = None, *, exact: bool = True) -> QueryResult:
         """As MessageStore.query_key."""
         return self.store.query_key(topic, key, max_count, begin_time, end_time, exact=exact)
 
@@ -248,7 +250,7 @@ class AsyncMessageStore(AsyncFilters):
         """As MessageStore.message_by_unique_key."""
         return self.store.message_by_unique_key(topic, unique_key)
 
-    async def offset_by_time(self, topic: str, queue_id: int, timestamp: int, *,
+    async def offset_by_time(self, topic: str, queue_id: int, timestamp: "int | datetime", *,
                              boundary: Literal["lower", "upper", "nearest"] | None = None) -> int:
         """As MessageStore.offset_by_time."""
         return self.store.offset_by_time(topic, queue_id, timestamp, boundary=boundary)
@@ -318,7 +320,7 @@ class AsyncMessageStore(AsyncFilters):
         """As MessageStore.lag."""
         return await in_own_thread(lambda: self.store.lag(group, topic, tags=tags, sql=sql))
 
-    async def reset_offset(self, group: str, topic: str, *, timestamp: int | None = None, offset: int | None = None,
+    async def reset_offset(self, group: str, topic: str, *, timestamp: "int | datetime | None" = None, offset: int | None = None,
                            queue_id: int | None = None) -> dict[int, int]:
         """As MessageStore.reset_offset."""
         return await in_own_thread(lambda: self.store.reset_offset(

@@ -225,7 +225,7 @@ class AdminTopics:
         """before: the offset of the group, -1 for none."""
         store = self._core.store
         high = store.max_offset(topic, queue)
-        found = high if time_ms < 0 else store.offset_by_time(topic, queue, time_ms) if high > 0 else 0
+        found = high if time_ms < 0 else store._offset_by_time(topic, queue, time_ms) if high > 0 else 0
         return max(found, 0) if force or before < 0 or found < before else before
 
 

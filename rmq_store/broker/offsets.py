@@ -89,8 +89,8 @@ class Offsets:
             raise Refused(Code.SYSTEM_ERROR, f"boundaryType is {boundary:.40}: it is lower or upper")
         offset = 0
         if self._bounds(topic, queue_id)[1] > 0:
-            offset = self._core.store.offset_by_time(topic, queue_id, max(time_ms, 0),
-                                                     boundary=boundary or None)     # type: ignore[arg-type]
+            offset = self._core.store._offset_by_time(topic, queue_id, max(time_ms, 0),
+                                                      boundary or None)     # type: ignore[arg-type]
         return request.answer(ext={"offset": str(offset)})
 
     def _earliest(self, request: Request) -> Frame:

@@ -1,4 +1,5 @@
 """Messages by key and by id: codes 12 and 33 (RocketMQ: QueryMessageProcessor)."""
+from rmq_store.access.reader._query import StoreQuery
 from rmq_store.broker.codes import SUB, Code
 from rmq_store.broker.core import Core, Processor
 from rmq_store.broker.request import Refused, Request
@@ -24,8 +25,9 @@ class Queries:
         if request.flag("_UNIQUE_KEY_QUERY"):
             count = store.options.query_count_max
         begin, end = request.long("beginTimestamp"), request.long("endTimestamp")
-        found = store.query_key(topic, key, min(max(count, 1), store.options.query_batch_max), max(begin, 0),
-                                min(max(end, 0), TIME_MAX), exact=False)
+        found = StoreQuery.query_key(       # a client's times are taken as they are
+            store, topic, key, min(max(count, 1), store.options.query_batch_max), max(begin, 0),
+            min(max(end, 0), TIME_MAX), exact=False)
         ext = {"indexLastUpdateTimestamp": str(found.index_last_timestamp),
                "indexLastUpdatePhyoffset": str(found.index_last_offset)}
         records: list[bytes] = []

@@ -13,7 +13,8 @@ from types import MappingProxyType
 from typing import Any
 
 from rmq_store.codec.layout import time_text
-from rmq_store.errors import ConfigError, FilterIllegal
+from rmq_store.codec.timer import time_ms
+from rmq_store.errors import ArgumentIllegal, ConfigError, FilterIllegal
 from rmq_store.events import printable
 
 WAIT_MAX_S = 366 * 86_400
@@ -159,9 +160,14 @@ def say_unknown(store: Any, args: argparse.Namespace) -> None:
 def moment(text: str) -> int:
     """A time on the command line, as milliseconds: a number of them, or ISO like 2024-05-01T12:00:00 (local time)."""
     try:
-        return OFFSET(text)
+        given = OFFSET(text)
     except argparse.ArgumentTypeError:
         pass
+    else:
+        try:
+            return time_ms(given, "the time")
+        except ArgumentIllegal as error:
+            raise argparse.ArgumentTypeError(str(error).replace("an aware datetime", "2024-05-01T12:00:00")) from None
     import datetime  # most commands take no time
 
     try:

@@ -56,7 +56,8 @@ def _of_source(args: argparse.Namespace) -> dict[str, object]:
 
 
 def _say(result: CopyResult, args: argparse.Namespace, out: Output) -> None:
-    out.say(f"copied {result.copied} messages into {args.target} ({result.total} with earlier runs); "
+    earlier = f" ({result.total} with earlier runs)" if result.total != result.copied else ""
+    out.say(f"copied {result.copied} messages into {args.target}{earlier}; "
             "all of them are on the device")
     say_left(result.left, out)
     if result.gone:

@@ -98,5 +98,5 @@ def _say_where(store: Any, args: argparse.Namespace) -> None:
         print(f"rmqstore query: {args.msg_id} is the unique key of a message, not its offset message id: run rmqstore query "
               f"{shlex.quote(args.store)} -t {shlex.quote(topics[0])} -k {args.msg_id}", file=sys.stderr)
     else:
-        print(f"rmqstore query: {args.msg_id} is the place of a message, but no message is there; an id that a client made is "
-              "a unique key: search for it with -t TOPIC -k", file=sys.stderr)
+        print(f"rmqstore query: {args.msg_id} is the place and the host of a message, and this store has no such message; "
+              "an id that a client made is a unique key: search for it with -t TOPIC -k", file=sys.stderr)

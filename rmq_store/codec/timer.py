@@ -10,13 +10,14 @@ import itertools
 import math
 import os
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rmq_store.codec._layout import PROPERTIES_SIZE_MAX
 from rmq_store.codec._properties import decode_properties, encode_properties
 from rmq_store.codec.delay import TIMER_NAMES, with_delay_level
 from rmq_store.codec.layout import Compat
 from rmq_store.errors import (
+    ArgumentIllegal,
     MessageIllegal,
     PropertiesSizeExceeded,
     PutError,
@@ -26,8 +27,12 @@ from rmq_store.errors import (
 )
 from rmq_store.fields import NamedTuple
 
+if TYPE_CHECKING:
+    from datetime import datetime
+
 __all__ = ["BROKER_NAME", "RECALL_BODY", "RECALL_TAG", "TIMER_NAMES", "TIMER_TOPIC", "Recall", "delete_key", "recall_handle",
-           "recall_message", "recall_of", "timed_messages", "timer_rewrite", "with_delay"]
+           "recall_message", "recall_of", "span_ms", "time_ms", "timed_messages",
+           "timer_rewrite", "with_delay"]
 
 RECALL_TAG, RECALL_BODY = "_RECALL_TAG_", b"0"          # of a recall's message (RecallMessageProcessor)
 TIMER_TOPIC = "rmq_sys_wheel_timer"
@@ -50,6 +55,9 @@ class Recall(NamedTuple):
 def with_delay(properties: Mapping[str, str] | bytes | None, level: int | None, deliver_at: object,
                delay: object) -> Mapping[str, str] | bytes:
     """The properties and a delay of either kind. Raises MessageIllegal."""
+    if level is not None and (deliver_at, delay) != (None, None):
+        other = "delay" if deliver_at is None else "deliver_at"
+        raise MessageIllegal(f"delay_level and {other} are two ways to delay a message: give one of them")
     if level is not None:
         properties = with_delay_level(properties, level)
     if deliver_at is None and delay is None:
@@ -57,15 +65,32 @@ def with_delay(properties: Mapping[str, str] | bytes | None, level: int | None, 
     return _with_time(properties, deliver_at, delay)
 
 
-def _ms(time: object) -> object:
-    """Of a datetime; anything else as it is."""
-    import datetime  # whoever has one has loaded it
+def time_ms(time: "int | datetime", name: str, error: type[ValueError] = ArgumentIllegal, *, low: int = -1 << 63) -> int:
+    """Returns the time that a caller gives as ms since 1970: an aware datetime, or a whole number of ms.
 
-    if not isinstance(time, datetime.datetime):
-        return time
-    if time.tzinfo is None:
-        raise MessageIllegal(f"deliver_at is {time!r}, without a time zone: give an aware datetime")
-    return max(round(time.timestamp() * 1000), 0)
+    Raises `error`, which names the argument `name`: also for a number that as ms lies in the years 1970 to 1973, because it may
+    be seconds. low: the least number. Numbers that no clock shows, such as 0 and -1, pass.
+    """
+    ms: object = time
+    if not isinstance(time, int):
+        import datetime  # whoever has one has loaded it
+
+        if isinstance(time, datetime.datetime):
+            if time.tzinfo is None:
+                raise error(f"{name} is {time!r}, without a time zone: give an aware datetime")
+            ms = max(round(time.timestamp() * 1000), 0)
+    if isinstance(ms, bool) or not isinstance(ms, int) or not low <= ms <= _MS_MAX:
+        raise error(f"{name} is {time!r}: give an aware datetime, or ms since 1970")
+    if _SECONDS_LEAST <= ms < _SECONDS_MOST:
+        raise error(f"{name} is {ms}, which as ms is in the years 1970 to 1973, and as seconds may be "
+                    "now: give ms since 1970, so seconds times 1000, or an aware datetime")
+    return ms
+
+
+def span_ms(**times: "int | datetime | None") -> "tuple[int | None, int | None]":
+    """Returns the two ends of a span of time by their names as time_ms does, None for an open one. Raises ArgumentIllegal."""
+    first, last = (None if time is None else time_ms(time, name) for name, time in times.items())
+    return first, last
 
 
 def _unique() -> str:
@@ -85,14 +110,7 @@ def _with_time(properties: Mapping[str, str] | bytes | None, deliver_at: object,
             raise MessageIllegal(f"delay is {delay!r}: give seconds, 0 or more")
         known["TIMER_DELAY_MS"] = str(round(min(delay * 1000, _MS_MAX)))      # 1e308 s are inf ms
     else:
-        if not isinstance(deliver_at, int):
-            deliver_at = _ms(deliver_at)
-        if isinstance(deliver_at, bool) or not isinstance(deliver_at, int) or not 0 <= deliver_at <= _MS_MAX:
-            raise MessageIllegal(f"deliver_at is {deliver_at!r}: give an aware datetime, or ms since 1970")
-        if _SECONDS_LEAST <= deliver_at < _SECONDS_MOST:
-            raise MessageIllegal(f"deliver_at is {deliver_at}, which as ms is in the years 1970 to 1973, and as seconds may be "
-                                 "now: give ms since 1970, so seconds times 1000, or an aware datetime")
-        known["TIMER_DELIVER_MS"] = str(deliver_at)
+        known["TIMER_DELIVER_MS"] = str(time_ms(deliver_at, "deliver_at", MessageIllegal, low=0))     # type: ignore[arg-type]
     if "UNIQ_KEY" not in known:
         known["UNIQ_KEY"] = unique()
     return known

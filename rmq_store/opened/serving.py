@@ -10,6 +10,7 @@ from rmq_store.access.writer._arguments import joined_keys
 from rmq_store.access.writer.keyed import need_key
 from rmq_store.base.io._io import IoTable
 from rmq_store.base.io.files import ControlFiles
+from rmq_store.codec.timer import span_ms, time_ms
 from rmq_store.errors import ArgumentIllegal, CorruptionError, StoreNotWriteable, StoreStateError, illegal
 from rmq_store.events import Event, emit
 from rmq_store.filter._program import SqlFilter, chosen_filter
@@ -40,6 +41,9 @@ from rmq_store.services.transaction.service import PendingTransaction, Transacti
 from rmq_store.services.transaction.transaction import Transaction
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
+    from rmq_store.access.reader._query import QueryResult
     from rmq_store.access.writer._put import Body, Keys, Properties
 
 __all__ = ["StoreServes"]
@@ -228,14 +232,32 @@ class StoreServes(StoreTimers):
         older = self._older_entries(topic, queue_id)
         return super().total(topic, queue_id) + (0 if older is None else older.count)
 
-    def offset_by_time(self, topic: str, queue_id: int, timestamp: int, *, boundary: Boundary | None = None) -> int:
-        """Returns the queue offset for a store time (ms since 1970): int; 0 if there is no such queue. Of a compaction topic it
-        may be that of a message in the compaction log.
+    def message_by_id(self, msg_id: str) -> Message | None:
+        found = super().message_by_id(msg_id)
+        return found if found is not None and found.msg_id == msg_id.upper() else None      # else of another store's log
+
+    message_by_id.__doc__ = StoreTimers.message_by_id.__doc__
+
+    def query_key(self, topic: str, key: str, max_count: int | None = None, begin_time: "int | datetime" = 0,
+                  end_time: "int | datetime | None" = None, *, exact: bool = True) -> "QueryResult":
+        begin, end = span_ms(begin_time=begin_time, end_time=end_time)
+        return super().query_key(topic, key, max_count, begin or 0, end, exact=exact)
+
+    query_key.__doc__ = StoreTimers.query_key.__doc__
+
+    def offset_by_time(self, topic: str, queue_id: int, timestamp: "int | datetime", *,
+                       boundary: Boundary | None = None) -> int:
+        """Returns the queue offset for a store time (ms since 1970, or an aware datetime): int; 0 if there is no such queue. Of
+        a compaction topic it may be that of a message in the compaction log.
 
         boundary: "lower" = the first message stored at this time or later, "upper" = the last message stored at this time or
         earlier, "nearest" = the rule of 4.9, which also uses modification times of files. Default: "nearest" with compat 4.9,
         else "lower". Raises ArgumentIllegal, OSError. RocketMQ: getOffsetInQueueByTime.
         """
+        return self._offset_by_time(topic, queue_id, time_ms(timestamp, "timestamp"), boundary)
+
+    def _offset_by_time(self, topic: str, queue_id: int, timestamp: int, boundary: Boundary | None = None) -> int:
+        """As offset_by_time, of any number: RocketMQ's broker answers a client for each."""
         found = super().offset_by_time(topic, queue_id, timestamp, boundary=boundary)
         return self._older_by_time(topic, queue_id, timestamp, found, boundary == "upper")
 
@@ -385,13 +407,14 @@ class StoreServes(StoreTimers):
         self._check_open()
         return count_messages(self, topic, queue_id, begin, end, tags, sql)
 
-    def reset_offset(self, group: str, topic: str, *, timestamp: int | None = None, offset: int | None = None,
+    def reset_offset(self, group: str, topic: str, *, timestamp: "int | datetime | None" = None, offset: int | None = None,
                      queue_id: int | None = None) -> dict[int, int]:
         """Moves the offset of a group, in one queue of `topic` or in all. Returns {queue id: next offset}.
 
-        timestamp: ms since 1970; the group continues at the first message stored at this time or later; -1: at the end. offset:
-        the group continues at this queue offset. The next `offsets.flush()` writes the change. Raises ValueError if the offset
-        is outside of the queue, StoreStateError while the group has an open consumer here. RocketMQ: resetOffsetByTime.
+        timestamp: ms since 1970, or an aware datetime; the group continues at the first message stored at this time or later;
+        -1: at the end. offset: the group continues at this queue offset. The next `offsets.flush()` writes the change. Raises
+        ValueError if the offset is outside of the queue, StoreStateError while the group has an open consumer here. RocketMQ:
+        resetOffsetByTime.
         """
         offsets = self.offsets
         self._consuming.refuse_if_consumed(group)

@@ -2,14 +2,18 @@
 import bisect
 import heapq
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rmq_store.access.reader._checked import whole
 from rmq_store.access.reader._message import Message
 from rmq_store.codec._layout import FLAG_INNER_BATCH
+from rmq_store.codec.timer import span_ms
 from rmq_store.errors import illegal
 from rmq_store.opened.reports import StoreReports
 from rmq_store.services.consumer.light_offsets import LMQ_PREFIX
+
+if TYPE_CHECKING:
+    from datetime import datetime
 
 __all__ = ["StoreWalks"]
 
@@ -34,47 +38,49 @@ class StoreWalks(StoreReports):
             else:
                 return
 
-    def scan(self, topic: str | None = None, queue_id: int | None = None, *, begin_time: int | None = None,
-             end_time: int | None = None, begin: int | None = None) -> Iterator[Message]:
+    def scan(self, topic: str | None = None, queue_id: int | None = None, *, begin_time: "int | datetime | None" = None,
+             end_time: "int | datetime | None" = None, begin: int | None = None) -> Iterator[Message]:
         """Yields messages in order: of one queue (topic and queue_id), of a topic as the log has it, or of the whole log.
 
         Of a topic without queue_id, and of the whole log, it yields all records of the log: also those that no queue leads to,
         which are prepared and rolled back transactions, and messages of a deleted topic or queue. A walk through each of
         store.queues(topic) yields what get returns. Of a light queue (`%LMQ%` and its name) it yields what the queue leads to.
 
-        begin_time, end_time: store times in ms since 1970, both included. begin: first queue offset (with queue_id, and of a
-        light queue) or log offset (without topic). A walk includes messages that are put while it runs, and ends at the last
-        message. Message views keep their files mapped while they live. The first step of the walk raises ArgumentIllegal.
+        begin_time, end_time: store times in ms since 1970 or as aware datetimes, both included. begin: first queue offset (with
+        queue_id, and of a light queue) or log offset (without topic). A walk includes messages that are put while it runs, and
+        ends at the last message. Message views keep their files mapped while they live. The first step of the walk raises
+        ArgumentIllegal.
         """
         for message in self._scan_steps(topic, queue_id, begin_time=begin_time, end_time=end_time, begin=begin):
             if message is not None:
                 yield message
 
-    def _scan_steps(self, topic: str | None, queue_id: int | None, *, begin_time: int | None = None,
-                    end_time: int | None = None, begin: int | None = None) -> Iterator[Any]:
+    def _scan_steps(self, topic: str | None, queue_id: int | None, *, begin_time: "int | datetime | None" = None,
+                    end_time: "int | datetime | None" = None, begin: int | None = None) -> Iterator[Any]:
         """As scan, and None for each record that it passes over: an event loop gives others a turn there."""
         if topic is not None and not isinstance(topic, str):
             raise illegal("topic", topic, "give a str, or None for all of the log")
         if topic is None and queue_id is not None:
             raise illegal("queue_id", queue_id, "give the topic of the queue, too")
-        for name, value in (("queue_id", queue_id), ("begin_time", begin_time), ("end_time", end_time), ("begin", begin)):
+        for name, value in (("queue_id", queue_id), ("begin", begin)):
             if value is not None:
                 whole(value, name, -1 << 63, (1 << 63) - 1)
+        first, last = span_ms(begin_time=begin_time, end_time=end_time)
         if topic is not None and (queue_id is not None or topic.startswith(LMQ_PREFIX)):
             # A light queue's records are in the log under the topics that they were put to.
             for queue in self.queues(topic) if queue_id is None else (queue_id,):
-                yield from self._scan_queue(topic, queue, begin_time, end_time, begin)
+                yield from self._scan_queue(topic, queue, first, last, begin)
             return
         if topic is not None:
-            yield from self._scan_older(topic, begin_time, end_time)
-        start = begin if topic is None and begin is not None else self._log_offset_before(begin_time)
+            yield from self._scan_older(topic, first, last)
+        start = begin if topic is None and begin is not None else self._log_offset_before(first)
         for _, _, _, message in self.log_records(start):
             if message is None or (topic is not None and message.topic != topic):
                 yield None
                 continue
-            if end_time is not None and message.store_timestamp > end_time:
+            if last is not None and message.store_timestamp > last:
                 return
-            if begin_time is not None and message.store_timestamp < begin_time:
+            if first is not None and message.store_timestamp < first:
                 yield None
             elif message.sys_flag & FLAG_INNER_BATCH:
                 yield from message.unwrap()

@@ -10,6 +10,7 @@ from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from typing import Any
 
+from rmq_store.codec.timer import time_ms
 from rmq_store.errors import ConfigError, FilterIllegal
 from rmq_store.filter._program import SqlFilter
 from rmq_store.spark.store_options import recovery_options
@@ -74,9 +75,11 @@ def _time(name: str, value: Any) -> int:
         value = value.isoformat()           # without a zone it is UTC, as in a text, wherever this runs
     text = str(value).strip()
     try:
-        return int(text)
+        number = int(text)
     except ValueError:
         pass
+    else:
+        return time_ms(number, f"option {name}", ConfigError)
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
@@ -99,10 +102,9 @@ def _offsets(name: str, value: Any) -> str | Offsets:
     if isinstance(value, str) and value.strip().lower() in ("earliest", "latest"):
         return value.strip().lower()
     form = f'option {name}: give earliest, latest or {{"topic": {{"broker": {{"0": 23, "1": -1}}}}}}, not {value!r}'
-    given = _json(name, value)
     found: list[tuple[str, str | None, int, int]] = []
     try:
-        for topic, where in given.items():
+        for topic, where in _json(name, value).items():
             named = all(isinstance(value, dict) for value in where.values())
             for broker, by_queue in where.items() if named else [(None, where)]:
                 for queue_id, offset in by_queue.items():

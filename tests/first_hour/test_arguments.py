@@ -1,6 +1,8 @@
 """Arguments of Python calls: each wrong one is a typed error that names it, before anything is stored or waited for; what mypy
 knows of the options; how things print."""
 import asyncio
+import datetime
+import io
 import json
 import pathlib
 import subprocess
@@ -11,6 +13,8 @@ import pytest
 from rmq_store import AsyncMessageStore, MessageStore, errors
 from rmq_store.config import document
 from rmq_store.status import GetStatus, PutStatus
+from rmq_store.upkeep.moving.lines import export_lines
+from rmq_store.upkeep.moving.messages import copy_messages
 
 SMALL = {"segment_size_bytes": 1 << 16, "index_slots": 100, "index_entries_max": 1000}
 ROOT = pathlib.Path(__file__).parents[2]
@@ -56,6 +60,13 @@ WRONG = [
     ("consumer('g', 'T', tags=['a'])", "tags is ['a']"), ("consumer('g', 'T', max_retries='x')", "max_retries is 'x'"),
     ("consumer('g', 'T', start='middle')", "start is 'middle'"), ("consumer('g', 'T').run(None)", "handle is None"),
     ("consumer('g', 'T').poll(-1)", "max_count is -1"), ("consumer('g', 'T').poll(1, timeout='x')", "timeout is 'x'"),
+    *((call, " which as ms is in the years 1970 to 1973, and as seconds may be now: give ms since 1970") for call in (
+        "reset_offset('g', 'T', timestamp=1800000000)", "offset_by_time('T', 0, 1700000000)",
+        "query_key('T', 'k', begin_time=1700000000)", "query_key('T', 'k', end_time=1700000000)",
+        "scan(begin_time=1700000000).__next__()", "scan('T', end_time=1700000000).__next__()",
+        "scan('T', 0, begin_time=1700000000).__next__()", "put('T', b'x', deliver_at=1700000000)")),
+    ("reset_offset('g', 'T', timestamp=1.8e9)", "timestamp is 1800000000.0"),
+    ("offset_by_time('T', 0, __import__('datetime').datetime(2026, 1, 1))", "without a time zone"),
     ("add_arriving_listener(None)", "listener is None"), ("delete_topics(5)", "topic is 5")]
 
 
@@ -67,6 +78,33 @@ def test_each_wrong_argument_is_named(store, call, words):
     assert words in str(error.value) and ": give " in str(error.value) and isinstance(error.value, ValueError)
     assert store.max_log_offset == before
     error = None
+
+
+def test_a_time_may_be_a_datetime(store, tmp_path):
+    message = store.get("T", 0, 0).messages[0]
+    at = datetime.datetime.fromtimestamp(message.store_timestamp / 1000, datetime.UTC)
+    later = at + datetime.timedelta(hours=1)
+    message = None
+    assert (store.offset_by_time("T", 0, at), store.offset_by_time("T", 0, later)) == (0, 1)
+    assert (store.reset_offset("g", "T", timestamp=at), store.reset_offset("g", "T", timestamp=later)) == ({0: 0}, {0: 1})
+    assert len(list(store.scan("T", begin_time=at, end_time=later))) == 1 and not list(store.scan("T", begin_time=later))
+    assert len(store.query_key("T", "k", begin_time=at, end_time=later)) == 1
+    assert export_lines(store.path, io.BytesIO(), since=later).messages == 0
+    for call in (lambda **span: export_lines(store.path, io.BytesIO(), **span),
+                 lambda **span: copy_messages(store.path, tmp_path / "copy", **span)):
+        for name in ("since", "until"):
+            with pytest.raises(errors.ArgumentIllegal, match=f"{name} is 1800000000, which as ms .* give ms since 1970"):
+                call(**{name: 1_800_000_000})
+    assert not (tmp_path / "copy").exists()
+
+
+def test_an_id_of_another_store_is_not_a_message_of_this_one(store):
+    own = store.get("T", 0, 0).messages[0].msg_id
+    assert [bytes(store.message_by_id(id).body) for id in (own, own.lower())] == [b"x", b"x"]
+    for host in ("0A000001", "7F000002"):       # another address, and here the same place
+        assert store.message_by_id(host + own[8:]) is None
+    assert store.message_by_id(own[:8] + "00002AA0" + own[16:]) is None        # another port
+    assert store.message_by_id("0" * 24 + own) is None                         # of 32 digits here, of 56 there
 
 
 @pytest.mark.parametrize("path", ["", b"", None, 5, "a\0b"])

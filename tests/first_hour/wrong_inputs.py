@@ -77,6 +77,13 @@ WRONG_INPUTS: list[tuple[str, int, tuple[str, ...]]] = [
     ("query {s} -k k -i AB", USAGE, ("argument -i/--id: not allowed with argument -k/--key",)),
     ("query {s} -i AB", USAGE, ("message id 'AB' is not 32 or 56 hexadecimal digits", "search for it with -t TOPIC -k")),
     ("query {s} -t Topic --time noon", USAGE, ("argument --time: 'noon' is not a time: give ms since 1970",)),
+    *((f"{command} 1800000000", USAGE, ("is 1800000000, which as ms is in the years 1970 to 1973",
+       "give ms since 1970, so")) for command in (
+        "query {s} -t Topic --time", "query {s} -t Topic -k k -b", "query {s} -t Topic -k k -e", "copy {s} {new} --since",
+        "copy {s} {new} --until", "export {s} {new} --since", "offsets reset {s} -g G -t Topic --time",
+        "put {s} -t Topic {lines} --deliver-at")),
+    ("filters list {s}", FOUND_NOTHING, ("no group has such a filter",)),
+    ("copy {s} {new}", 0, ("copied 3 messages into {new}; all of them",)),
     ("query {s} -t Topic -k nothing", FOUND_NOTHING, ("nothing found",)),
 
     # options

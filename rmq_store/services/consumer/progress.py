@@ -6,10 +6,13 @@ from operator import add
 from typing import TYPE_CHECKING, Any
 
 from rmq_store.access.reader._count import count_matches
+from rmq_store.codec.timer import time_ms
 from rmq_store.errors import ArgumentIllegal
 from rmq_store.fields import NamedTuple
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from rmq_store.filter._program import SqlFilter
     from rmq_store.services.consumer.offsets import ConsumerOffsets
 
@@ -99,16 +102,17 @@ def lag_of(store: Any, offsets: "ConsumerOffsets", group: str | None = None, top
     return sorted(found, key=lambda x: (x.group, x.topic, x.queue_id))
 
 
-def reset(store: Any, offsets: "ConsumerOffsets", group: str, topic: str, *, timestamp: int | None = None,
+def reset(store: Any, offsets: "ConsumerOffsets", group: str, topic: str, *, timestamp: "int | datetime | None" = None,
           offset: int | None = None, queue_id: int | None = None) -> dict[int, int]:
     """Has `group` continue elsewhere in one queue of `topic` or all. Returns {queue id: next offset}.
 
-    timestamp: ms since 1970, at the first message stored then or later; -1: at the end. offset: at this queue offset; one
-    outside of the queue is refused. Raises ArgumentIllegal.
+    timestamp: ms since 1970 or an aware datetime, at the first message stored then or later; -1: at the end. offset: at this
+    queue offset; one outside of the queue is refused. Raises ArgumentIllegal.
     """
     if (timestamp is None) == (offset is None):
         raise ArgumentIllegal("give either a timestamp or an offset")
-    if timestamp is not None and timestamp < -1:
+    at = None if timestamp is None else time_ms(timestamp, "timestamp")
+    if at is not None and at < -1:
         raise ArgumentIllegal(f"timestamp is {timestamp!r}: give ms since 1970, or -1 for the end")
     there = {number: (max(store.min_offset(topic, number), 0), high) for number, _, high in store._queues_of(topic)}
     if not there:
@@ -118,8 +122,8 @@ def reset(store: Any, offsets: "ConsumerOffsets", group: str, topic: str, *, tim
     chosen = {}
     for number in sorted(there) if queue_id is None else [queue_id]:
         low, high = there[number]
-        if timestamp is not None:
-            chosen[number] = high if timestamp < 0 else max(store._lower_bound(topic, number, timestamp), low)
+        if at is not None:
+            chosen[number] = high if at < 0 else max(store._lower_bound(topic, number, at), low)
         else:
             assert offset is not None
             if not low <= offset <= high:

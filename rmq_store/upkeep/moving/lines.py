@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from rmq_store.base.io._io import IoTable
 from rmq_store.base.io.files import ControlFiles
@@ -33,6 +33,7 @@ from rmq_store.codec.batch import decode_batch
 from rmq_store.codec.compression import inflate
 from rmq_store.codec.delay import SCHEDULE_TOPIC
 from rmq_store.codec.properties import decode_properties, encode_properties
+from rmq_store.codec.timer import span_ms
 from rmq_store.errors import ConfigError, MessageIllegal, RmqStoreError, StoreStateError
 from rmq_store.log.recovery.holes import LostRow
 from rmq_store.log.recovery.lockfile import in_use
@@ -44,6 +45,9 @@ from rmq_store.services.transaction.half import number_of
 from rmq_store.store import MessageStore
 from rmq_store.upkeep.moving.journal import Appender, Journal, use_unless_given
 from rmq_store.upkeep.moving.rules import Rules, refuse_light, topic_names
+
+if TYPE_CHECKING:
+    from datetime import datetime
 
 __all__ = ["LineResult", "export_lines", "import_lines", "message_fields"]
 
@@ -96,7 +100,8 @@ def _gives_back(properties: dict[str, str], raw: bytes) -> bool:
 # ---- out
 
 def export_lines(source: Any, out: IO[bytes] | io.RawIOBase, *, whole: bool = False, topics: Iterable[str] | None = None,
-                 since: int | None = None, until: int | None = None, progress: Callable[[int, int], None] | None = None,
+                 since: "int | datetime | None" = None, until: "int | datetime | None" = None,
+                 progress: Callable[[int, int], None] | None = None,
                  **options: Any) -> LineResult:
     """Writes the messages of the store in directory `source` to `out`, one message a line, in the order of the log.
 
@@ -106,6 +111,7 @@ def export_lines(source: Any, out: IO[bytes] | io.RawIOBase, *, whole: bool = Fa
     ConfigError if a named topic is a light queue, CorruptionError (a damaged source; the messages before the damage are
     written), OSError.
     """
+    low, high = span_ms(since=since, until=until)
     reader = Source(source, options)
     files = ControlFiles(IoTable())
     levels = None if in_use(reader.root) else delay_offsets(files, reader.root)
@@ -113,10 +119,10 @@ def export_lines(source: Any, out: IO[bytes] | io.RawIOBase, *, whole: bool = Fa
     rules = Rules(whole, wanted, levels, removed_queues(files, reader.root))
     begin = first = reader.begin()
     if out.seekable() and out.readable():
-        begin = max(begin, _go_on(out, reader, rules, since, until))
+        begin = max(begin, _go_on(out, reader, rules, low, high))
         rules.left.clear()
     count, total = 0, reader.end()
-    for block in reader.blocks(begin, since=since, until=until):
+    for block in reader.blocks(begin, since=low, until=high):
         for i in rules.chosen(block):
             out.write(_line(block.raw(i)))
             count += 1

@@ -8,11 +8,12 @@ import os
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rmq_store.base.io._io import IoTable
 from rmq_store.base.io.files import ControlFiles
 from rmq_store.codec.delay import SCHEDULE_TOPIC
+from rmq_store.codec.timer import span_ms
 from rmq_store.config.load import resolve
 from rmq_store.config.recorded import LIGHT, RECORDED
 from rmq_store.errors import ConfigError, CorruptionError, StoreStateError
@@ -28,6 +29,9 @@ from rmq_store.store import MessageStore
 from rmq_store.upkeep.moving.journal import Appender, Journal, use_unless_given
 from rmq_store.upkeep.moving.rules import Rules, refuse_light, topic_names
 from rmq_store.upkeep.moving.settings import Settings
+
+if TYPE_CHECKING:
+    from datetime import datetime
 
 __all__ = ["CopyResult", "copy_messages"]
 
@@ -55,7 +59,8 @@ class CopyResult:
 
 
 def copy_messages(source: Any, target: Any, *, as_is: bool = False, topics: Iterable[str] | None = None,
-                  since: int | None = None, until: int | None = None, source_options: dict[str, Any] | None = None,
+                  since: "int | datetime | None" = None, until: "int | datetime | None" = None,
+                  source_options: dict[str, Any] | None = None,
                   progress: Progress | None = None, _io: IoTable | None = None, **options: Any) -> CopyResult:
     """Copies messages of the store in directory `source` into the store in directory `target`. It makes a missing target.
 
@@ -64,14 +69,16 @@ def copy_messages(source: Any, target: Any, *, as_is: bool = False, topics: Iter
     because they would point to other messages. as_is=True: also queue offsets, store times, store hosts, transactions and the
     files under config/, so that groups, delayed messages and transactions continue where they were. The target must then be
     new, or made by this copy, and no other program may have put to it. topics: only these topics, by name. since, until: store
-    times in ms since 1970, both included. source_options, options: of the source and the target, as of MessageStore.open. With
-    as_is=True a new target gets the file sizes of the source. progress(done, end): log offsets of the source, now and then.
+    times in ms since 1970 or as aware datetimes, both included. source_options, options: of the source and the target, as of
+    MessageStore.open. With as_is=True a new target gets the file sizes of the source. progress(done, end): log offsets of the
+    source, now and then.
 
     Durable when it returns. If the call is interrupted anywhere, also by kill -9 or a power cut, the same call continues, and
     each message is copied once. A later call copies newer messages. The source may be open elsewhere. Thread-safety: any; the
     target is locked. Raises ConfigError (as for a light queue); StoreLocked; CorruptionError (a damaged source; the messages
     before the damage are copied), StoreStateError, PutError, DurabilityError, OSError.
     """
+    low, high = span_ms(since=since, until=until)
     wanted = topic_names(topics)
     reader = Source(source, source_options)
     if as_is and reader.options.skip_holes:
@@ -82,7 +89,7 @@ def copy_messages(source: Any, target: Any, *, as_is: bool = False, topics: Iter
     refuse_file(root)
     _refuse_nested(reader, root, options)
     refuse_light(reader.root, wanted, source_options or {})
-    copy = _Copy(reader, root, as_is, wanted, since, until, progress or (lambda done, end: None), _io or IoTable())
+    copy = _Copy(reader, root, as_is, wanted, low, high, progress or (lambda done, end: None), _io or IoTable())
     with copy.open(options) as store:
         copy.read_journal()             # another copy may have come to its end before the target was ours
         result = copy.run(store)
