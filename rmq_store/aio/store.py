@@ -320,8 +320,8 @@ class AsyncMessageStore(AsyncFilters):
         """As MessageStore.lag."""
         return await in_own_thread(lambda: self.store.lag(group, topic, tags=tags, sql=sql))
 
-    async def reset_offset(self, group: str, topic: str, *, timestamp: "int | datetime | None" = None, offset: int | None = None,
-                           queue_id: int | None = None) -> dict[int, int]:
+    async def reset_offset(self, group: str, topic: str, *, timestamp: "int | datetime | None" = None,
+                           offset: int | None = None, queue_id: int | None = None) -> dict[int, int]:
         """As MessageStore.reset_offset."""
         return await in_own_thread(lambda: self.store.reset_offset(
             group, topic, timestamp=timestamp, offset=offset, queue_id=queue_id))

@@ -236,14 +236,12 @@ class StoreServes(StoreTimers):
         found = super().message_by_id(msg_id)
         return found if found is not None and found.msg_id == msg_id.upper() else None      # else of another store's log
 
-    message_by_id.__doc__ = StoreTimers.message_by_id.__doc__
-
     def query_key(self, topic: str, key: str, max_count: int | None = None, begin_time: "int | datetime" = 0,
                   end_time: "int | datetime | None" = None, *, exact: bool = True) -> "QueryResult":
         begin, end = span_ms(begin_time=begin_time, end_time=end_time)
         return super().query_key(topic, key, max_count, begin or 0, end, exact=exact)
 
-    query_key.__doc__ = StoreTimers.query_key.__doc__
+    message_by_id.__doc__, query_key.__doc__ = StoreTimers.message_by_id.__doc__, StoreTimers.query_key.__doc__
 
     def offset_by_time(self, topic: str, queue_id: int, timestamp: "int | datetime", *,
                        boundary: Boundary | None = None) -> int:

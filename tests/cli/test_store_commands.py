@@ -97,7 +97,8 @@ def test_demo_leads_to_commands_that_work(tmp_path, rmqstore, json_lines):
 def test_demo_tells_a_person(tmp_path, rmqstore):
     code, out, _ = rmqstore("demo", tmp_path / "demo", "--count", "500")
     assert code == 0
-    for words in ("written", "durable  100%", "wait=True", "commitlog", " dump ", str(tmp_path)):
+    for words in ("written", "durable  100%", "wait=True", "commitlog", " dump ",
+                  f"stays until you delete it: rm -r {tmp_path}"):
         assert words in out
 
 

@@ -36,7 +36,7 @@ def root(tmp_path):
     ({"subscribe": "a", "assign": '{"a":[0]}'}, "exclude each other"),
     ({"startingOffsets": '{"t":{"other":{"0":1}}}'}, "names broker 'other'"),
     ({"startingOffsets": '{"t":5}'}, "startingOffsets"),
-    ({"startingOffsets": "earlist"}, "startingOffsets: give earliest, latest or .*, not 'earlist'"),
+    ({"startingOffsets": "earlist"}, "startingOffsets: give earliest, latest or .*, not 'earlist'"),  # codespell:ignore earlist
     ({"startingOffsets": "latest"}, "use a stream"),
     ({"startingTimestamp": "noon"}, "startingTimestamp"),
     ({"startingTimestamp": "1800000000"}, "startingTimestamp is 1800000000, .* give ms since 1970"),
