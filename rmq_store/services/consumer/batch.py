@@ -35,6 +35,7 @@ class Holder(Protocol):
 
     def _settle(self, queue: Queue, begin: int, again: tuple[int, int] | None) -> None: ...
     def _flush_offsets(self) -> None: ...
+    def _check_here(self) -> None: ...
     def retry(self, message: "Message", *, delay_level: int = 0) -> str: ...
 
 
@@ -102,6 +103,7 @@ class Batch(Sequence["Message"]):
             if all((own.offset, own.queue_offset) != place for own in self.messages):
                 raise ArgumentIllegal(f"message is {message!r}, which is not of {self!r}: give a message of the batch")
             if self._settled:
+                self._consumer._check_here()
                 raise StoreStateError(f"{self!r} is acknowledged or given back: call retry before ack()")
             mine = object()
             if self._retried.setdefault(place, mine) is not mine:

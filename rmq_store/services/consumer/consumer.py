@@ -352,6 +352,10 @@ class Consumer:
         if self._closed:
             raise StoreStateError(f"the consumer of group {self.group} is closed: make another one with store.consumer")
 
+    def _check_here(self) -> None:
+        with self._lock:            # which raises ForkedProcess in a child
+            self._check()
+
     def _look(self) -> None:
         """Finds queues, also those that are new."""
         for topic, queue_id in [(name, row[0]) for name in self.topics for row in self._store._queues_of(name)]:
