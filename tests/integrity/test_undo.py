@@ -1,4 +1,6 @@
 """`repair --undo`: the log has its bytes again, queues and index are the ones that were there, also after a kill in between."""
+import contextlib
+import errno
 import json
 import os
 import shutil
@@ -7,6 +9,7 @@ import pytest
 
 from rmq_store import MessageStore, errors, scrub
 from rmq_store.base.io._io import ProbeIo
+from rmq_store.services.integrity import undoing
 from rmq_store.services.integrity.repair import repair
 from rmq_store.services.integrity.undoing import undo
 
@@ -90,7 +93,7 @@ def test_killed_at_any_change_it_can_be_done_again(tmp_path, nth):
         undo(root, say=lambda step, path: None, open_store=MessageStore.open, _io=probe)
     except Exception:
         assert probe.frozen
-    if probe.frozen and list((root / ".salvage").glob("repair-*.json")):      # else that was its last step
+    if probe.frozen and not list((root / ".salvage").glob("repair-*.undone")):     # else that was its last step
         undo(root, say=lambda step, path: None, open_store=MessageStore.open)
     assert shape(root) == before
 
@@ -133,3 +136,109 @@ def test_a_journal_that_lies(tmp_path, change):
     journal.write_text(json.dumps(content))
     with pytest.raises(errors.CorruptionError, match="repair-"):
         undo(root, say=lambda step, path: None, open_store=MessageStore.open)
+
+
+def put_more(root):
+    with MessageStore.open(root) as store:
+        for i in range(50):
+            store.put("T", b"new %d" % i)
+        store.flush()
+        end = store.max_log_offset
+    return end
+
+
+@pytest.mark.parametrize("what", ["body", "killed", "queues"])
+def test_nobody_writes_while_an_undo_is_not_done(tmp_path, rmqstore, what, monkeypatch):
+    root = tmp_path / "s"
+    damage(root, filled(root), what)
+    before = shape(root)
+    repair(root, dry_run=False, open_store=MessageStore.open)
+    with monkeypatch.context() as patched:
+        for name in ("_bridge", "_rebuild", "_cut"):
+            patched.setattr(undoing._Undo, name, lambda self, *a: (_ for _ in ()).throw(OSError(errno.ENOSPC, "No space left")))
+        with pytest.raises(OSError, match="No space"):
+            undo(root, say=lambda step, path: None, open_store=MessageStore.open)
+    half = shape(root)
+    for call in (lambda: MessageStore.open(root), lambda: repair(root, dry_run=False, open_store=MessageStore.open),
+                 lambda: repair(root, dry_run=True)):
+        with pytest.raises(errors.StoreRefusesToLoad, match=f"one that was broken off.*rmqstore repair --undo {root}"):
+            call()
+    assert shape(root) == half
+    MessageStore.open(root, readonly=True).close()
+    assert rmqstore("repair", root, "--undo")[0] == 0 and shape(root) == before
+    repair(root, dry_run=False, open_store=MessageStore.open)
+    put_more(root)
+
+
+@pytest.mark.parametrize("what, nth", [("body", 2), ("body", 3), ("queues", 2), pytest.param("all", 3, marks=pytest.mark.slow),
+                                       pytest.param("all", 5, marks=pytest.mark.slow)])
+def test_a_repair_that_was_broken_off_is_not_undone_over_new_messages(tmp_path, what, nth):
+    """Its journal does not say where the log ended after it."""
+    root = tmp_path / "s"
+    damage(root, filled(root), what)
+    probe = ProbeIo(keep_bytes=False)
+    probe.freeze("rename", nth)
+    try:
+        repair(root, dry_run=False, open_store=MessageStore.open, _io=probe)
+    except Exception:
+        assert probe.frozen
+    if not list((root / ".salvage").glob("repair-*.json")):
+        return
+    shutil.copytree(root, tmp_path / "other")
+    undo(tmp_path / "other", say=lambda step, path: None, open_store=MessageStore.open)     # nothing was put: it is undone
+    try:
+        end = put_more(root)
+    except errors.StoreRefusesToLoad:       # a file is still short
+        return
+    with contextlib.suppress(errors.StoreStateError):       # it goes through where it only gives a file its length back
+        undo(root, say=lambda step, path: None, open_store=MessageStore.open)
+    with MessageStore.open(root, readonly=True) as store:
+        assert store.max_log_offset == end and sum(bytes(m.body).startswith(b"new") for m in store.scan("T")) == 50
+
+
+@pytest.mark.parametrize("queues", [False, True])
+def test_a_file_made_ahead_that_was_short_does_not_stop_an_undo(tmp_path, queues):
+    root = tmp_path / "s"
+    with MessageStore.open(tmp_path / "w", **SMALL) as store:
+        for i in range(40):
+            store.put("T", b"message %d" % i * 20)
+        store.flush()
+        shutil.copytree(tmp_path / "w", root)
+    log = sorted((root / "commitlog").iterdir())
+    ahead = root / "commitlog" / f"{int(log[-1].name) + (1 << 14):020d}"
+    if log[-1].read_bytes().strip(b"\0"):
+        ahead.touch()
+    else:
+        ahead = log[-1]
+    with ahead.open("r+b") as file:
+        file.truncate(5000)
+    if queues:
+        os.truncate(next((root / "consumequeue/T/0").iterdir()), 200)
+    repair(root, dry_run=False, open_store=MessageStore.open)
+    undo(root, say=lambda step, path: None, open_store=MessageStore.open)
+    assert not list((root / ".salvage").glob("*.undoing"))
+    if queues:
+        assert next((root / "consumequeue/T/0").iterdir()).stat().st_size == 200
+        repair(root, dry_run=False, open_store=MessageStore.open)
+    with MessageStore.open(root) as store:
+        assert store.wait_dispatched(timeout=60)
+        assert sum(1 for _ in store.scan("T", 0)) == 40
+
+
+@pytest.mark.parametrize("what", ["body", "killed", "queues"])
+def test_a_repair_that_died_in_the_end_is_not_undone_over_new_messages(tmp_path, monkeypatch, what):
+    root = tmp_path / "s"
+    damage(root, filled(root), what)
+    before = shape(root)
+    with monkeypatch.context() as patched:
+        patched.setattr(undoing.Journal, "end", lambda self, end: (_ for _ in ()).throw(OSError(errno.EIO, "here")))
+        with pytest.raises(OSError, match="here"):
+            repair(root, dry_run=False, open_store=MessageStore.open)
+    shutil.copytree(root, tmp_path / "other")
+    undo(tmp_path / "other", say=lambda step, path: None, open_store=MessageStore.open)
+    assert shape(tmp_path / "other") == before
+    put_more(root)
+    with pytest.raises(errors.StoreStateError, match="messages were put since"):
+        undo(root, say=lambda step, path: None, open_store=MessageStore.open)
+    with MessageStore.open(root) as store:
+        assert sum(bytes(m.body).startswith(b"new") for m in store.scan("T")) == 50

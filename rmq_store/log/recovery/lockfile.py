@@ -14,6 +14,7 @@ from contextlib import suppress
 from rmq_store.base.io._dirs import forget
 from rmq_store.base.io.files import ControlFiles, open_regular
 from rmq_store.errors import StoreLocked
+from rmq_store.log.recovery.salvage import refuse_undoing
 
 __all__ = ["acquire", "clear_abort", "holder", "in_use", "release", "set_abort"]
 
@@ -24,9 +25,10 @@ _FLOCK = struct.Struct("hhqqi4x")       # struct flock: type, whence, start, len
 _held: dict[int, list[int]] = {}
 
 
-def acquire(files: ControlFiles, root: str, *directories: str) -> int:
+def acquire(files: ControlFiles, root: str, *directories: str, undoing: bool = False) -> int:
     """Locks the store in `root`, and `directories` of it that may lie elsewhere; returns the lock's descriptor. Raises
-    StoreLocked with the holder's pid where it can be told."""
+    StoreLocked with the holder's pid where it can be told, and StoreRefusesToLoad while an undo of a repair is not done.
+    undoing: for that undo."""
     path = os.path.join(root, "lock")
     fd = files.open(path, os.O_RDWR | os.O_CREAT)
     try:
@@ -35,6 +37,8 @@ def acquire(files: ControlFiles, root: str, *directories: str) -> int:
             raise StoreLocked(root, holder(path, fd))
         for directory in (root, *directories):
             _lock_directory(files, fd, directory)
+        if not undoing:
+            refuse_undoing(root)
         files.truncate(fd, 0)
         files.write(fd, 0, _WORD + str(os.getpid()).encode())
     except BaseException:

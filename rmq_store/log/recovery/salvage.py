@@ -5,14 +5,30 @@ The opening thread, or repair's. Durable when `keep` returns.
 import os
 import re
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 
 from rmq_store.base.io.files import ControlFiles, open_regular
+from rmq_store.errors import StoreRefusesToLoad
 
-__all__ = ["DIRECTORY", "keep", "keep_directories", "keep_stretch", "offset_of"]
+__all__ = ["DIRECTORY", "UNDOING", "keep", "keep_directories", "keep_stretch", "offset_of", "refuse_undoing"]
 
 DIRECTORY = ".salvage"
+UNDOING = ".undoing"           # behind the name of a repair's journal, while an undo of that repair is under way
 _PIECE = 4 << 20
 _NAME = r"([0-9]{20})(\.[0-9]+)?"
+
+
+def refuse_undoing(root: str) -> None:
+    """For every writer but the undo itself: it takes back whole files of the log, with what somebody puts into them meanwhile.
+    Raises StoreRefusesToLoad where an undo of a repair (services/integrity/undoing.py) was broken off."""
+    with suppress(FileNotFoundError):
+        for name in os.listdir(os.path.join(root, DIRECTORY)):
+            if name.endswith(UNDOING):
+                error = StoreRefusesToLoad(os.path.join(root, DIRECTORY, name), None, "no undo of a repair under way",
+                                           "one that was broken off")
+                error.cure = (f"nothing was changed: finish the undo with `rmqstore repair --undo {root}`, then open the store; "
+                              "readonly=True reads what is there")
+                raise error
 
 
 def keep(files: ControlFiles, root: str, name: str, data: bytes) -> str:

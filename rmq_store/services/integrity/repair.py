@@ -28,7 +28,7 @@ from rmq_store.log.recovery.directories import files_missing, known_end, look_fo
 from rmq_store.log.recovery.holes import lost_rows, padded_looks_whole, rows_text
 from rmq_store.log.recovery.places import Places, completing, refuse_size
 from rmq_store.log.recovery.salvage import DIRECTORY as SALVAGE
-from rmq_store.log.recovery.salvage import keep, offset_of
+from rmq_store.log.recovery.salvage import keep, offset_of, refuse_undoing
 from rmq_store.log.recovery.versions import refusal
 from rmq_store.services.integrity import bridging, manifest, replacing
 from rmq_store.services.integrity.choosing import chosen_options
@@ -110,6 +110,7 @@ def repair(path: Any, *, dry_run: bool, restore: bool = False, say: Callable[[St
             raise missing
         stands.make(lost_files(log, size, work.extend(places, chosen)), size)
         result.findings = work.look()
+        work.journal.expect([*(end for _, end in work._lost_ends()), work.verification.end])
         work.refuse_half(chosen)
         work.refuse_version()
         work.bridge(any(f.kind in DERIVED for f in result.findings))
@@ -131,6 +132,7 @@ def repair(path: Any, *, dry_run: bool, restore: bool = False, say: Callable[[St
 @contextmanager
 def _locked(files: ControlFiles, root: str, dry_run: bool) -> Iterator[None]:
     if dry_run:
+        refuse_undoing(root)
         yield
         return
     lock = lockfile.acquire(files, root)

@@ -1,12 +1,16 @@
 """Taking a repair back. What it replaced lies in .salvage/, and a journal there says where each piece was.
 
 STORE/.salvage/repair-<ms>.json: each step is written to it, durably, before it is taken. Undoing moves and copies and deletes
-nothing; each of its steps may be broken off and repeated. One thread, which has the store's lock.
+nothing; each of its steps may be broken off and repeated. From its first step to its last the journal has another name, and no
+writer gets the store's lock (log/recovery/salvage.py): what was put in between would be taken back, too. One thread, which has
+that lock.
 """
 import json
 import os
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 from rmq_store.base.io._io import IoTable
@@ -15,9 +19,11 @@ from rmq_store.errors import CorruptionError, StoreStateError
 from rmq_store.log.recovery import lockfile
 from rmq_store.log.recovery.places import Places
 from rmq_store.log.recovery.salvage import DIRECTORY as SALVAGE
-from rmq_store.log.recovery.salvage import offset_of
+from rmq_store.log.recovery.salvage import UNDOING, offset_of
 from rmq_store.services.integrity import replacing
 from rmq_store.services.integrity.choosing import chosen_options
+from rmq_store.services.integrity.sealing import pacer
+from rmq_store.services.integrity.verification import Verification
 
 __all__ = ["Journal", "undo"]
 
@@ -46,8 +52,13 @@ class Journal:
                                                         for k, v in what.items()}})
         self._write()
 
+    def expect(self, ends: list[int]) -> None:
+        """Where the log may end as long as the repair is not through, and nobody has put a message. Written with the next step."""
+        self._content["ends"] = ends
+
     def end(self, log_end: int) -> None:
         """The repair is through: messages that are put from here on are nothing that undoing may lose."""
+        self._content.pop("ends", None)
         if self._content["steps"]:
             self._content["log_end"] = log_end
             self._write()
@@ -70,37 +81,56 @@ def undo(path: Any, *, say: Callable[[str, str], None], open_store: Callable[...
     root, chosen = chosen_options(path, options)
     io = _io if _io is not None else IoTable()
     files = ControlFiles(io)
-    lock = lockfile.acquire(files, root)
+    lock = lockfile.acquire(files, root, undoing=True)
     try:
-        names = [n for n in _copies(root) if n.startswith(PREFIX) and n.endswith(".json")]
+        names = [n for n in _copies(root) if n.startswith(PREFIX) and n.endswith((".json", UNDOING))]
         if not names:
             raise StoreStateError(f"{root} has no repair to undo: {SALVAGE}/ holds no journal of a repair")
-        journal = os.path.join(root, SALVAGE, max(names, key=lambda n: (len(n), n)))
+        journal = os.path.join(root, SALVAGE, max(names, key=lambda n: (len(n), n)))     # the one that is under way is longest
         content = _load(journal)
-        if content.get("log_end") is not None and not content.get("undoing"):     # one that was broken off continues
-            with open_store(root, readonly=True, _io=io, **options) as store:
-                end = store.max_log_offset
-            if end != content["log_end"]:
-                raise StoreStateError(f"{root}: the log ends at {end}, after the repair it ended at {content['log_end']}: "
-                                      "messages were put since, and undoing the repair would lose them")
-        if any(step["step"] == "restore" for step in content["steps"]):
-            raise StoreStateError(f"{root}: the repair has put messages again (--restore), and that cannot be undone")
-        files.write_new(os.path.dirname(journal), os.path.basename(journal), json.dumps(content | {"undoing": True}).encode())
+        work = _Undo(files, io, Places(root, chosen), chosen.segment_size_bytes, content, say)
+        if not journal.endswith(UNDOING):
+            _refuse_later(root, content, io, open_store, options)
         try:
-            _Undo(files, io, Places(root, chosen), chosen.segment_size_bytes, content, say).all()
+            if not journal.endswith(UNDOING):
+                work.check()
+                files.rename(journal, journal + UNDOING)        # from here on nobody else opens the store for writing
+                journal += UNDOING
+                files.sync_dir(os.path.dirname(journal))
+            work.all()
         except (KeyError, TypeError, ValueError) as error:
             raise CorruptionError(journal, None, "steps of a repair", repr(error)) from error
-        files.rename(journal, journal + DONE)
+        files.rename(journal, journal.removesuffix(UNDOING) + DONE)
         files.sync_dir(os.path.dirname(journal))
     finally:
         lockfile.release(files, lock)
+
+
+def _refuse_later(root: str, content: dict[str, Any], io: IoTable, open_store: Callable[..., Any],
+                  options: dict[str, Any]) -> None:
+    """Raises StoreStateError where messages were put since the repair, or by it."""
+    if any(step["step"] == "restore" for step in content["steps"]):
+        raise StoreStateError(f"{root}: the repair has put messages again (--restore), and that cannot be undone")
+    end = None
+    if (ends := content.get("log_end")) is not None:
+        ends = [ends]
+        with open_store(root, readonly=True, _io=io, **options) as store:
+            end = store.max_log_offset
+    elif (ends := content.get("ends")) is not None:     # the repair was broken off: the log may have its damage still
+        with Verification(root, options, io) as v:
+            deque(v.run(True, pacer(None), lambda what, done, total: None), 0)
+            end = v.end
+    if ends is not None and end not in ends:
+        raise StoreStateError(f"{root}: the log ends at {end}, after the repair it ended at {ends[-1]}: "
+                              "messages were put since, and undoing the repair would lose them")
 
 
 def _load(journal: str) -> dict[str, Any]:
     try:
         content: dict[str, Any] = json.loads(read_text(journal))
         unknown = {step["step"] for step in content["steps"]} - STEPS
-        if unknown or not isinstance(content["copies"], list) or not isinstance(content["abort"], bool):
+        if unknown or not isinstance(content["copies"], list) or not isinstance(content["abort"], bool) or (
+                not isinstance(content.get("ends", []), list)):
             raise ValueError(f"steps {sorted(unknown)}, copies {content['copies']!r}, abort {content['abort']!r}")
         return content
     except (ValueError, KeyError, TypeError, RecursionError) as error:
@@ -126,6 +156,28 @@ class _Undo:
         if not self.content["abort"]:
             self.files.unlink(abort)
             self.files.sync_dir(self.root)
+
+    def check(self) -> None:
+        """Whether each step names places of this store, and what it kept is there. Raises ValueError, StoreStateError, OSError."""
+        for step in self.content["steps"]:
+            for name in (*(name for _, name in step.get("parts", ())), step.get("copy")):
+                if name is not None:
+                    os.stat(self._copy(name))
+            for relative in (step.get("file"), step.get("aside"), *step.get("names", ())):
+                if relative is not None:
+                    self._path(relative)
+            if step["step"] == "extend":
+                self._refuse_filled(self._path(step["file"]), step["length"])
+
+    @staticmethod
+    def _refuse_filled(path: str, length: int) -> None:
+        """What the repair added to a file are zeros, unless somebody has put messages since."""
+        with suppress(FileNotFoundError), open(path, "rb", opener=open_regular) as file:
+            file.seek(length)
+            while piece := file.read(_PIECE):
+                if piece.count(0) < len(piece):
+                    raise StoreStateError(f"{path} has more than zeros behind {length}, where the repair added zeros: messages "
+                                          "were put since, and undoing the repair would lose them")
 
     def _path(self, relative: str) -> str:
         path = os.path.normpath(os.path.join(self.root, relative))
@@ -224,10 +276,10 @@ class _Undo:
     def _extend(self, step: dict[str, Any]) -> None:
         """The file gets its own length again: what the repair added are zeros."""
         path = self._path(step["file"])
-        if os.stat(path).st_size == step["length"]:
-            return
+        if not os.path.exists(path) or os.stat(path).st_size == step["length"]:
+            return                      # the open at the end of the repair removed it, if it held nothing
         self.say("extend", path)
-        new = os.path.join(self.salvage, "undoing")
+        new = os.path.join(self._beside(os.path.dirname(path)), "undoing")
         replacing.copy_with(self.io, path, new, [])
         fd = self.files.open(new, os.O_RDWR)
         try:
