@@ -188,7 +188,7 @@ def test_killed_at_any_change_it_can_be_done_again(tmp_path, step, undone):
                 repair(root, dry_run=False, open_store=MessageStore.open, _io=io)
         except (errors.RmqStoreError, OSError):
             pass
-        if undone and list((root / ".salvage").glob("repair-*.json")):
+        if undone and not list((root / ".salvage").glob("repair-*.undone")):
             undo(root, say=lambda step, path: None, open_store=MessageStore.open)
         assert not undone or shape(root) == before
         assert fix(root).left == []
@@ -281,3 +281,61 @@ def test_a_name_that_no_file_of_this_log_has_is_no_lost_file(tmp_path):
     before = shape(root)
     assert {s.kind for s in repair(root, dry_run=True).steps} >= {"none"}
     assert shape(root) == before
+
+
+ODD = ["link", "dangling", "directory", "full directory", "pipe"]
+
+
+def put_in_place(path, kind, away):
+    """What stood at `path` lies at `away` then."""
+    shutil.move(path, away)
+    if kind in ("link", "dangling"):
+        path.symlink_to(away if kind == "link" else "/nonexistent/disk/file")
+    elif kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.mkdir()
+        if kind == "full directory":
+            (path / "x").write_text("precious")
+
+
+@pytest.mark.parametrize("number, kind", [*((1, kind) for kind in ODD), (0, "link"), (-1, "pipe")])
+def test_what_stands_in_the_place_of_a_file_is_not_a_lost_file(tmp_path, rmqstore, number, kind):
+    """A file on another disk, behind a link, is whole: tombstones would take its place, and no copy would be left."""
+    root = tmp_path / "s"
+    filled(root)
+    path = sorted((root / "commitlog").iterdir())[number]
+    put_in_place(path, kind, tmp_path / "away")
+    os.truncate(sorted((root / "commitlog").iterdir())[3], 2000)      # and something that can be repaired
+    before = shape(root)
+    found = {"pipe": "a FIFO", "dangling": "a link to /nonexistent", "link": f"a link to {tmp_path}"}.get(kind, "a directory")
+    with pytest.raises(errors.StoreRefusesToLoad) as caught:
+        MessageStore.open(root)
+    assert found in str(caught.value) and "repair" not in str(caught.value)
+    for arguments in ((), ("--dry-run",)):
+        code, _, err = rmqstore("repair", root, *arguments)
+        assert code == 2 and f"{path}: expected a regular file, found {found}" in err and "into its place" in err
+    assert shape(root) == before and not (root / ".salvage").exists() and os.path.lexists(path)
+    assert "move it away; RocketMQ" not in rmqstore("verify", root)[1]
+    path.rmdir() if "dir" in kind and not list(path.iterdir()) else None
+    if kind in ("link", "dangling", "pipe"):
+        path.unlink()
+    if not path.exists():
+        shutil.move(tmp_path / "away", path)
+        assert rmqstore("repair", root)[0] == 0
+
+
+@pytest.mark.parametrize("place, kind", [
+    ("consumequeue", "link"), ("consumequeue/T", "pipe"), ("consumequeue/T/0", "link"), ("consumequeue/T/0/0", "link"),
+    ("consumequeue/T/0/0", "pipe"), ("index", "link"), ("index/*", "pipe"), ("config", "link"), ("config/storeOptions.json", "link")])
+def test_nor_is_it_a_directory_of_the_store(tmp_path, rmqstore, place, kind):
+    root = tmp_path / "s"
+    filled(root)
+    path = root / place.replace("0/0", "0/" + "0" * 20)
+    path = next(root.glob("index/*")) if "*" in place else path
+    sorted((root / "commitlog").iterdir())[1].unlink()
+    put_in_place(path, kind, tmp_path / "away")
+    before = shape(root)
+    code, _, err = rmqstore("repair", root)
+    assert code in (2, 3) and str(path) in err and ("link" in err if kind == "link" else True)
+    assert shape(root) == before and os.path.lexists(path) and not (root / ".salvage").exists()

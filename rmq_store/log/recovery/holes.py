@@ -135,8 +135,10 @@ def rows_text(rows: list[LostRow]) -> str:
 
 def explained(error: StoreRefusesToLoad, places: Places, options: Options) -> None:
     """Adds to `error`, which is of a file that is not there or has another length, what is whole behind it, and both cures."""
+    if error.offset is None:
+        return                  # no part of the log is lost: something stands in a file's place
     name = os.path.basename(str(error.path))
-    start = int(name) if len(name) == 20 and name.isdecimal() else error.offset or 0
+    start = int(name) if len(name) == 20 and name.isdecimal() else error.offset
     log = [(int(os.path.basename(path)), length) for path, length in places.log_files()]
     behind = min((begin for begin, length in log if begin > start and length == options.segment_size_bytes), default=None)
     if behind is None:

@@ -5,6 +5,7 @@ one, keep aside what a cut would destroy, cut, make sure that the device has wha
 Recovering twice gives the same log: every step may be interrupted and done again.
 """
 import os
+import stat
 from collections.abc import Sequence
 from contextlib import suppress
 from itertools import pairwise
@@ -18,7 +19,7 @@ from rmq_store.fields import NamedTuple
 from rmq_store.log.recovery._scan import LogRecovery, Scan
 from rmq_store.log.recovery.salvage import keep_stretch
 
-__all__ = ["Outcome", "Rules", "find_end", "is_number", "load_names", "make_end",
+__all__ = ["Outcome", "Rules", "find_end", "is_number", "load_names", "make_end", "no_file",
            "rules_of"]
 
 MARGIN_MS = 3000
@@ -186,11 +187,25 @@ def _rewrite(log: LogRecovery, starts: list[int], outcome: Outcome) -> None:
             log.rewrite(begin - (begin - start) % 4096, stop)
 
 
+def no_file(path: str, wanted: str = "a regular file") -> StoreRefusesToLoad:
+    """The error for what stands in the place of a file or a directory of a store. Raises OSError where nothing does."""
+    mode = os.lstat(path).st_mode
+    kinds = ((stat.S_ISLNK, "a link"), (stat.S_ISDIR, "a directory"), (stat.S_ISFIFO, "a FIFO"), (stat.S_ISSOCK, "a socket"),
+             (stat.S_ISREG, "a file"))
+    kind = next((name for is_kind, name in kinds if is_kind(mode)), "a device")
+    target = f" to {os.readlink(path)}" if kind == "a link" else ""
+    error = StoreRefusesToLoad(path, None, wanted, kind + target)
+    what = wanted.removeprefix("a regular ").removeprefix("a ")
+    error.cure = "nothing was changed: " + (f"remove the link, and move the {what} itself into its place" if target else
+                                            f"move it away, and put the {what} that belongs there into its place")
+    return error
+
+
 def _refuse_odd(odd: list[tuple[int, str]], first: int, size: int) -> None:
     """A link or a directory where a file of the log belongs hides messages: passing it over would lose them silently."""
     for start, path in odd:
         if size == 0 or (start - first) % size == 0:
-            raise StoreRefusesToLoad(path, None, "a regular file", "a link" if os.path.islink(path) else "something else")
+            raise no_file(path)
         emit(Event.FOREIGN_FILE_SKIPPED, file=path, reason="not the name of a commit-log file")
 
 

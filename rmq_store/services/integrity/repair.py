@@ -35,7 +35,7 @@ from rmq_store.services.integrity.choosing import chosen_options
 from rmq_store.services.integrity.findings import Finding
 from rmq_store.services.integrity.salvaged import whole_records
 from rmq_store.services.integrity.sealing import pacer
-from rmq_store.services.integrity.standing_in import StandIn, StandIns, keep_file, lost_files, rows_of, told_by
+from rmq_store.services.integrity.standing_in import StandIn, StandIns, keep_file, lost_files, refuse_odd, rows_of, told_by
 from rmq_store.services.integrity.undoing import Journal
 from rmq_store.services.integrity.verification import Verification
 
@@ -102,6 +102,7 @@ def repair(path: Any, *, dry_run: bool, restore: bool = False, say: Callable[[St
     with _locked(files, root, dry_run), closing(StandIns(files, root, dry_run)) as stands:
         work = _Repair(root, options, io, files, dry_run, step, stands)
         places = Places(root, chosen)
+        refuse_odd(places)
         refuse_size(places, chosen)
         look_for_directories(places, False, accepted=chosen.commitlog_loss_accepted)
         log, size = places.log_files(), chosen.segment_size_bytes

@@ -13,7 +13,7 @@ from rmq_store.config.load import Options
 from rmq_store.log.recovery import checkpoint
 from rmq_store.log.recovery.directories import known_end
 from rmq_store.log.recovery.places import Places
-from rmq_store.log.recovery.recover import OFFSET_MAX
+from rmq_store.log.recovery.recover import OFFSET_MAX, no_file
 from rmq_store.services.integrity.findings import SEVERITY, Finding
 
 if TYPE_CHECKING:
@@ -75,7 +75,8 @@ def files_in(directory: str, size: int, starts: list[int]) -> Iterator[Finding]:
         if not named or not entry.is_file(follow_symlinks=False):
             if os.path.lexists(entry.path):
                 yield Finding("foreign_file", SEVERITY["foreign_file"], entry.path,
-                              detail="not a commit-log file: move it away; RocketMQ 4.9 refuses a directory here")
+                              detail=f"not a file, but the name of one of the log: {no_file(entry.path).cure}" if named else
+                              "not a commit-log file: move it away; RocketMQ 4.9 refuses a directory here")
             continue
         try:
             length = entry.stat(follow_symlinks=False).st_size

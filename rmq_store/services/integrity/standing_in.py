@@ -16,15 +16,18 @@ from rmq_store.codec._layout import RECORD_AT_MAGIC, RECORD_AT_PHYSICAL_OFFSET
 from rmq_store.codec.layout import MAGIC_BYTES, get64
 from rmq_store.fields import NamedTuple
 from rmq_store.log.recovery.holes import LostRow, whole_end
+from rmq_store.log.recovery.places import Places
+from rmq_store.log.recovery.recover import is_number, no_file
 from rmq_store.log.recovery.salvage import DIRECTORY as SALVAGE
 from rmq_store.queues.consumequeue._owner import QueueTableOwner
 from rmq_store.services.consumer.light_offsets import LMQ_PREFIX
 from rmq_store.services.integrity.bridging import COUNT_MAX, Lost
 from rmq_store.services.integrity.replacing import copy_with
 
-__all__ = ["StandIn", "StandIns", "keep_file", "lost_files", "rows_of", "told_by"]
+__all__ = ["StandIn", "StandIns", "keep_file", "lost_files", "refuse_odd", "rows_of", "told_by"]
 
 MOST = 4096                 # files: a name that is further away is damage, and no gap
+LOG_DIGITS = 20             # of the name of a file of the log
 NAME_MOST = 255             # bytes of a topic in a note
 _PIECE = 4 << 20
 
@@ -58,6 +61,39 @@ def lost_files(log: list[tuple[str, int]], size: int, passed: set[str]) -> list[
             found += [StandIn(os.path.join(os.path.dirname(path), f"{gone:020d}"), gone, None)
                       for gone in range(start + size, follows, size)]
     return found if not found or all(_fits(path, start) for (path, _), start in zip(log, starts, strict=True)) else []
+
+
+def refuse_odd(places: Places) -> None:
+    """A link, or anything else that is no file, in the place of one is not a lost file: what it leads to may be whole. Nor does
+    the content of a directory that is a link belong to this store alone. Raises StoreRefusesToLoad, OSError."""
+    for directory in places.commitlogs:
+        for entry in _entries(directory):
+            if len(entry.name) == LOG_DIGITS and is_number(entry.name) and not entry.is_file(follow_symlinks=False):
+                raise no_file(entry.path)
+    for base, depth in ((places.consumequeue, 3), (places.batchconsumequeue, 3), (places.consumequeue_ext, 3), (places.index, 1),
+                        (os.path.join(places.root, "config"), 1)):
+        if os.path.lexists(base) and (os.path.islink(base) or not os.path.isdir(base)):
+            raise no_file(base, "a directory")
+        _refuse_in(base, depth)
+
+
+def _entries(directory: str) -> list["os.DirEntry[str]"]:
+    if not os.path.isdir(directory):
+        return []
+    with os.scandir(directory) as entries:
+        return sorted(entries, key=lambda entry: entry.name)
+
+
+def _refuse_in(directory: str, depth: int) -> None:
+    """depth: of the files. What has another name than those of a store lies there at nobody's peril."""
+    for entry in _entries(directory):
+        if depth > 1 and entry.is_dir(follow_symlinks=False):
+            _refuse_in(entry.path, depth - 1)
+        elif depth > 1 and not entry.is_file(follow_symlinks=False):
+            raise no_file(entry.path, "a directory")
+        elif depth == 1 and not entry.is_file(follow_symlinks=False) and (
+                is_number(entry.name) or entry.name.endswith((".json", ".json.bak"))):
+            raise no_file(entry.path)
 
 
 def _fits(path: str, start: int) -> bool:
