@@ -327,7 +327,8 @@ def test_what_stands_in_the_place_of_a_file_is_not_a_lost_file(tmp_path, rmqstor
 
 @pytest.mark.parametrize("place, kind", [
     ("consumequeue", "link"), ("consumequeue/T", "pipe"), ("consumequeue/T/0", "link"), ("consumequeue/T/0/0", "link"),
-    ("consumequeue/T/0/0", "pipe"), ("index", "link"), ("index/*", "pipe"), ("config", "link"), ("config/storeOptions.json", "link")])
+    ("consumequeue/T/0/0", "pipe"), ("index", "link"), ("index/*", "pipe"), ("config", "link"),
+    ("config/storeOptions.json", "link")])
 def test_nor_is_it_a_directory_of_the_store(tmp_path, rmqstore, place, kind):
     root = tmp_path / "s"
     filled(root)

@@ -1,4 +1,6 @@
 """Losses of which something in the store still tells: messages that a recovery cut off, and the oldest file of the log."""
+import shutil
+
 import pytest
 
 import rmq_store
@@ -87,3 +89,40 @@ def test_what_rocketmq_cleaned_is_no_loss(tmp_path):
         file.seek(0)
         file.write((int.from_bytes(times, "big") + 1).to_bytes(8, "big"))
     assert found(root) == []
+
+
+@pytest.mark.parametrize("what", ["body", "first body", "header", "file and queues", "file", "file and queues, many topics"])
+def test_light_queues_keep_their_offsets(tmp_path, what):
+    """Each record says its places in light queues, so the records around a loss say which of them are lost."""
+    root, many = tmp_path / "s", "many" in what
+    light = {"enable_lmq": True, "enable_multi_dispatch": True}
+    with MessageStore.open(root, **SMALL, **light) as store:
+        puts = [store.put(f"T{i % (7 if many else 2)}", b"%d." % i + b"x" * 150, properties={
+            "INNER_MULTI_DISPATCH": "%LMQ%a,%LMQ%b" if i % 3 else "%LMQ%a"}) for i in range(300)]
+        assert store.wait_dispatched(timeout=60)
+        before = {name: [int(bytes(m.body).split(b".")[0]) for m in store.scan(name, 0)] for name in ("%LMQ%a", "%LMQ%b")}
+    gone = {0} if what == "first body" else {100}
+    at = puts[min(gone)].offset
+    path = root / "commitlog" / f"{at // SIZE * SIZE:020d}"
+    if "file" in what:
+        gone = {i for i, p in enumerate(puts) if p.offset // SIZE == 1}
+        (root / "commitlog" / f"{SIZE:020d}").unlink()
+    else:
+        with open(path, "r+b") as file:
+            file.seek(at % SIZE + (130 if "body" in what else 0))
+            file.write(b"#" * 8)
+    if "queues" in what:
+        shutil.rmtree(root / "consumequeue")
+    assert fix(root).left == []
+    with MessageStore.open(root) as store:
+        assert store.wait_dispatched(timeout=60)
+        for name, numbers in before.items():
+            assert store.max_offset(name, 0) == len(numbers)
+            for n, i in enumerate(numbers):
+                if i == 0 and i in gone:     # nothing is in front of it: the queue begins behind it
+                    assert len(store.get(name, 0, n, 1)) == 0 and store.min_offset(name, 0) == 1
+                    continue
+                (message,) = store.get(name, 0, n, 1)
+                assert (bytes(message.body).split(b".")[0] == b"%d" % i) == (i not in gone)
+                assert i not in gone or "DAMAGED" in message.properties
+                del message

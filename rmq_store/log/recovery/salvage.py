@@ -19,15 +19,15 @@ _NAME = r"([0-9]{20})(\.[0-9]+)?"
 
 
 def refuse_undoing(root: str) -> None:
-    """For every writer but the undo itself: it takes back whole files of the log, with what somebody puts into them meanwhile.
+    """For every writer but the undo itself, which takes back whole files of the log, with what is put into them meanwhile.
     Raises StoreRefusesToLoad where an undo of a repair (services/integrity/undoing.py) was broken off."""
     with suppress(FileNotFoundError):
         for name in os.listdir(os.path.join(root, DIRECTORY)):
             if name.endswith(UNDOING):
                 error = StoreRefusesToLoad(os.path.join(root, DIRECTORY, name), None, "no undo of a repair under way",
                                            "one that was broken off")
-                error.cure = (f"nothing was changed: finish the undo with `rmqstore repair --undo {root}`, then open the store; "
-                              "readonly=True reads what is there")
+                error.cure = ("nothing was changed: finish the undo with "
+                              f"`rmqstore repair --undo {root}`, then open the store; readonly=True reads what is there")
                 raise error
 
 

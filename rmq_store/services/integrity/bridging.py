@@ -26,6 +26,7 @@ __all__ = ["DAMAGED", "Lost", "Misfit", "Stretch", "fill", "find_lost", "records
 
 DAMAGED = "DAMAGED"             # property of a tombstone: where the damage began; also the topic of what is only filled
 COUNT_MAX = 32767               # messages of an inner batch: RocketMQ reads INNER_NUM as a short
+LIGHT_NAMES, LIGHT_OFFSETS = "INNER_MULTI_DISPATCH", "INNER_MULTI_QUEUE_OFFSET"
 HEADER_MAX = 200
 CHUNK = 4 << 20
 
@@ -61,6 +62,15 @@ class Stretch(NamedTuple):
     to_end: bool
 
 
+class LightGap(NamedTuple):
+    """Offsets [begin, end) of a light queue that no record says; they lay in these stretches."""
+
+    name: str
+    begin: int
+    end: int
+    stretches: list[Stretch]
+
+
 def records(read: Read, begin: int, end: int) -> Iterator[tuple[int, DecodedRecord]]:
     """(offset, record) from `begin` on to `end` or to the file's end-of-file record. Raises CorruptionError."""
     at, chunk, chunk_at = begin, b"", begin
@@ -91,6 +101,7 @@ def find_lost(read: Read, file_ends: list[tuple[int, int]], stretches: list[Stre
     lost: dict[Stretch, list[Lost]] = {s: [] for s in stretches}
     misfits: dict[tuple[str, int], Misfit] = {}
     seen: dict[tuple[str, int], tuple[int, int]] = {}       # queue -> queue offset behind the last record, and its log offset
+    light_gaps: list[LightGap] = []
     by_begin = {s.begin: s for s in stretches}
     for first, last in file_ends:
         at = first
@@ -107,9 +118,12 @@ def find_lost(read: Read, file_ends: list[tuple[int, int]], stretches: list[Stre
             try:
                 for offset, record in records(read, at, stop):
                     _gap(lost, misfits, seen, stretches, offset, record)
+                    _light_gap(light_gaps, seen, stretches, offset, record)
             except CorruptionError:
                 pass            # the end of the data
             at = stop
+    for gap in light_gaps:
+        _attach(lost, gap)
     return lost, list(misfits.values())
 
 
@@ -122,6 +136,7 @@ def _told(lost: dict[Stretch, list[Lost]], seen: dict[tuple[str, int], tuple[int
     if message.queue_offset >= expected and len(lacking) * BLANK_SIZE < stretch.end - stretch.begin:
         lost[stretch] += [*lacking, message]
         seen[queue] = message.queue_offset + (message.messages or 1), stretch.begin
+        seen |= {(name, 0): (n + 1, stretch.begin) for name, n in message.lights}
 
 
 def _still_readable(lost: dict[Stretch, list[Lost]], seen: dict[tuple[str, int], tuple[int, int]], stretch: Stretch,
@@ -136,8 +151,44 @@ def _still_readable(lost: dict[Stretch, list[Lost]], seen: dict[tuple[str, int],
     queue = record.topic, record.queue_id
     if queue in seen and seen[queue][0] == record.queue_offset:
         count = messages_of(record)
-        lost[stretch].append(Lost(*queue, record.queue_offset, count))
+        lost[stretch].append(Lost(*queue, record.queue_offset, count, lights := lights_of(record)))
         seen[queue] = record.queue_offset + (count or 1), stretch.begin
+        seen |= {(name, 0): (n + 1, stretch.begin) for name, n in lights}
+
+
+def lights_of(record: DecodedRecord) -> tuple[tuple[str, int], ...]:
+    """The light queues that a record says, with its queue offsets there; none where these do not fit together."""
+    names, offsets = (record.properties.get(name, "").split(",") for name in (LIGHT_NAMES, LIGHT_OFFSETS))
+    if len(names) != len(offsets) or not all(n.isascii() and n.isdecimal() and len(n) <= 18 for n in offsets):
+        return ()
+    return tuple((name, int(n)) for name, n in zip(names, offsets, strict=True) if name)
+
+
+def _light_gap(gaps: list[LightGap], seen: dict[tuple[str, int], tuple[int, int]], stretches: list[Stretch], offset: int,
+               record: DecodedRecord) -> None:
+    """Light queues lack what the records before and behind a stretch leave out, as other queues do. Which message each of these
+    was is known in the end: it lies in another queue as well."""
+    if record.sys_flag & TRANSACTION_ROLLBACK in (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK):
+        return
+    for name, at in lights_of(record):
+        expected, before = seen.get((name, 0), (at, offset))
+        between = [s for s in stretches[bisect_left(stretches, (before,)):] if s.begin < offset] if at > expected else []
+        if between and (at - expected) * BLANK_SIZE < sum(s.end - s.begin for s in between):
+            gaps.append(LightGap(name, expected, at, between))
+        seen[name, 0] = at + 1, offset
+
+
+def _attach(lost: dict[Stretch, list[Lost]], gap: LightGap) -> None:
+    """Each lost message of these stretches has one of the offsets. Other tombstones stand for those that are left over."""
+    at = gap.begin
+    for stretch in gap.stretches:
+        messages = lost[stretch]
+        for n, message in enumerate(messages):
+            if at < gap.end and message.messages == 0 and all(name != gap.name for name in (
+                    message.topic, *(name for name, _ in message.lights))):
+                messages[n] = message._replace(lights=(*message.lights, (gap.name, at)))
+                at += 1
+    _share(lost, gap.stretches, _lost_between((gap.name, 0), at, gap.end, False))
 
 
 def messages_of(record: DecodedRecord) -> int:
@@ -185,7 +236,9 @@ def _share(lost: dict[Stretch, list[Lost]], stretches: list[Stretch], messages: 
 
 def _least(message: Lost) -> int:
     """Bytes that its tombstone takes, and no property."""
-    return RECORD_FIXED_SIZE + len(message.topic.encode("utf-8", "surrogateescape")) + 3 * message.messages
+    lights = sum(len(name.encode("utf-8", "surrogateescape")) + 2 + len(str(at)) for name, at in message.lights)
+    return (RECORD_FIXED_SIZE + len(message.topic.encode("utf-8", "surrogateescape")) + 3 * message.messages
+            + (lights + len(LIGHT_NAMES) + len(LIGHT_OFFSETS) + 4 if lights else 0))
 
 
 def _lost_between(queue: tuple[str, int], begin: int, end: int, batched: bool) -> list[Lost]:
@@ -231,8 +284,8 @@ def _stone(message: Lost, at: int, stretch: Stretch, store_timestamp: int, size:
     """One record, `size` bytes long (None: as short as it can be). marked: with the property DAMAGED."""
     properties = {DAMAGED: str(stretch.begin)} if marked else {}
     if message.lights:
-        properties |= {"INNER_MULTI_DISPATCH": ",".join(name for name, _ in message.lights),
-                       "INNER_MULTI_QUEUE_OFFSET": ",".join(str(at) for _, at in message.lights)}
+        properties |= {LIGHT_NAMES: ",".join(name for name, _ in message.lights),
+                       LIGHT_OFFSETS: ",".join(str(at) for _, at in message.lights)}
     if message.messages:
         sys_flag |= FLAG_INNER_BATCH
         properties |= {"INNER_NUM": str(message.messages), "INNER_BASE": str(message.queue_offset)}

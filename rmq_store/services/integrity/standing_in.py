@@ -70,8 +70,8 @@ def refuse_odd(places: Places) -> None:
         for entry in _entries(directory):
             if len(entry.name) == LOG_DIGITS and is_number(entry.name) and not entry.is_file(follow_symlinks=False):
                 raise no_file(entry.path)
-    for base, depth in ((places.consumequeue, 3), (places.batchconsumequeue, 3), (places.consumequeue_ext, 3), (places.index, 1),
-                        (os.path.join(places.root, "config"), 1)):
+    for base, depth in ((places.consumequeue, 3), (places.batchconsumequeue, 3), (places.consumequeue_ext, 3),
+                        (places.index, 1), (os.path.join(places.root, "config"), 1)):
         if os.path.lexists(base) and (os.path.islink(base) or not os.path.isdir(base)):
             raise no_file(base, "a directory")
         _refuse_in(base, depth)

@@ -53,7 +53,7 @@ class Journal:
         self._write()
 
     def expect(self, ends: list[int]) -> None:
-        """Where the log may end as long as the repair is not through, and nobody has put a message. Written with the next step."""
+        """Where the log may end while the repair is not through and nobody has put a message. Written with the next step."""
         self._content["ends"] = ends
 
     def end(self, log_end: int) -> None:
@@ -158,7 +158,8 @@ class _Undo:
             self.files.sync_dir(self.root)
 
     def check(self) -> None:
-        """Whether each step names places of this store, and what it kept is there. Raises ValueError, StoreStateError, OSError."""
+        """Before the first step. Raises ValueError for a step that names another place than one of this store, OSError where a
+        kept piece is not there, and StoreStateError as _refuse_filled."""
         for step in self.content["steps"]:
             for name in (*(name for _, name in step.get("parts", ())), step.get("copy")):
                 if name is not None:
