@@ -15,13 +15,11 @@ from rmq_store.broker.options import BrokerOptions, split
 from rmq_store.config.options import BY_NAME, BY_UPSTREAM
 from rmq_store.errors import ConfigError
 from rmq_store.events import printable
-from rmq_store.services.consumer.config_file import ConfigFile
+from rmq_store.services.consumer.config_file import BROKER_CHANGES, ConfigFile, Rows, taken_changes
 from rmq_store.store import MessageStore
 
-__all__ = ["NAME", "Kept"]
+__all__ = ["Kept"]
 
-NAME = "brokerChanges.json"
-Rows = dict[str, dict[str, str]]
 log = logging.getLogger("rmq_store.broker")
 
 
@@ -34,10 +32,10 @@ class Kept:
         """Takes the changes up that hold. Raises ConfigFileCorrupted, OSError."""
         self._store, self._options, self._reconfigure = store, options, reconfigure
         self._lock = threading.Lock()
-        self._file = ConfigFile(store._files, store.path, NAME)
+        self._file = ConfigFile(store._files, store.path, BROKER_CHANGES)
         self._began = {name: str(value) for table in (options.table(), dict(store.options)) for name, value in
                        table.items()}
-        found: Rows = self._file.load(_take) or {}
+        found: Rows = self._file.load(taken_changes) or {}
         self._written = bool(found)         # whether the file has changes
         self._rows = {name: row for name, row in found.items() if self._repeat(name, row)}
         if self._rows:
@@ -89,12 +87,3 @@ class Kept:
     def _save(self) -> None:
         self._file.save({"changed": self._rows})        # nothing happens where the file says so already
         self._written = bool(self._rows)
-
-
-def _take(content: Any) -> Rows:
-    rows: Rows = {}
-    for name, row in content["changed"].items():
-        rows[name] = {key: row[key] for key in ("name", "value", "before")}
-        if not all(isinstance(text, str) for text in rows[name].values()):
-            raise ValueError(f"the change of {name} is {row!r:.200}")
-    return rows

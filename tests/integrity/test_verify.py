@@ -152,3 +152,15 @@ def test_the_command(tmp_path, rmqstore):
     code, out, _ = rmqstore("verify", tmp_path / "s")
     assert code == 4 and f"corrupt: body_crc {tmp_path / 's'}/commitlog/{0:020d} at {places[9].offset} T/0[3]" in out
     assert rmqstore("verify", tmp_path / "nothing")[0] == 3
+
+
+@pytest.mark.parametrize("text", [b"\0" * 50, b"{", b'{"changed": []}', b'{"changed": {"role": 5}}'])
+def test_damaged_changes_of_a_broker_are_found(tmp_path, rmqstore, text):
+    """`serve` refuses to start with them."""
+    MessageStore.open(tmp_path / "s", profile="test").close()
+    path = tmp_path / "s/config/brokerChanges.json"
+    path.write_bytes(text)
+    code, out, _ = rmqstore("verify", tmp_path / "s")
+    assert code == 1 and f"config_file {path}" in out
+    code, out, _ = rmqstore("repair", tmp_path / "s")
+    assert code == 1 and f"none: {path}" in out and path.read_bytes() == text

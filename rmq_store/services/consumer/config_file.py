@@ -13,9 +13,11 @@ from rmq_store.config.upstream_json import dump_json, parse_json
 from rmq_store.errors import ConfigFileCorrupted, DiskFull
 from rmq_store.events import Event, emit
 
-__all__ = ["ConfigFile", "named_if_full"]
+__all__ = ["BROKER_CHANGES", "ConfigFile", "Rows", "named_if_full", "taken_changes"]
 
 SIZE_MAX = 256 << 20
+BROKER_CHANGES = "brokerChanges.json"       # broker/kept.py
+Rows = dict[str, dict[str, str]]
 
 
 @contextlib.contextmanager
@@ -98,3 +100,15 @@ class ConfigFile:
         if not text.strip():
             raise ValueError("it is empty")
         return text
+
+
+def taken_changes(content: Any) -> Rows:
+    """The rows of BROKER_CHANGES, for `load`. Raises ValueError, TypeError, KeyError."""
+    if not isinstance(content["changed"], dict):
+        raise ValueError(f"its changes are {content['changed']!r:.200}")
+    rows: Rows = {}
+    for name, row in content["changed"].items():
+        rows[name] = {key: row[key] for key in ("name", "value", "before")}
+        if not all(isinstance(text, str) for text in rows[name].values()):
+            raise ValueError(f"the change of {name} is {row!r:.200}")
+    return rows

@@ -5,6 +5,7 @@ from rmq_store.base.io.files import ControlFiles
 from rmq_store.config.load import Options
 from rmq_store.config.recorded import recorded_path, unusable
 from rmq_store.errors import CorruptionError
+from rmq_store.services.consumer.config_file import BROKER_CHANGES, ConfigFile, taken_changes
 from rmq_store.services.consumer.filters import open_filters
 from rmq_store.services.consumer.room import Consuming
 from rmq_store.services.delay.service import delay_offsets
@@ -21,7 +22,7 @@ def config_findings(files: ControlFiles, root: str, options: Options) -> Iterato
     tables = Consuming(files, root, options.compat, True, lambda: None, lambda: open_filters(files, root, options),
                        light=options.enable_lmq)
     for read in (lambda: delay_offsets(files, root), lambda: tables.offsets, lambda: tables.groups, lambda: tables.topics,
-                 lambda: tables.filters):
+                 lambda: tables.filters, lambda: ConfigFile(files, root, BROKER_CHANGES).load(taken_changes)):
         try:
             read()
         except CorruptionError as error:
