@@ -340,3 +340,16 @@ def test_nor_is_it_a_directory_of_the_store(tmp_path, rmqstore, place, kind):
     code, _, err = rmqstore("repair", root)
     assert code in (2, 3) and str(path) in err and ("link" in err if kind == "link" else True)
     assert shape(root) == before and os.path.lexists(path) and not (root / ".salvage").exists()
+
+
+def test_a_dry_run_without_room_names_the_cure(tmp_path, monkeypatch):
+    root, small = tmp_path / "s", tmp_path / "small"
+    small.mkdir()
+    filled(root)
+    lose(root, LOST["short"])
+    monkeypatch.setattr("tempfile.tempdir", str(small))
+    io = ProbeIo(keep_bytes=False)
+    io.fail("pwrite", errno=28, path="rmqstore-repair-")
+    with pytest.raises(errors.DiskFull, match=f"{small}/rmqstore-repair-.*TMPDIR"):
+        repair(root, dry_run=True, _io=io)
+    assert list(small.iterdir()) == []

@@ -14,6 +14,7 @@ from rmq_store.base.io._io import IoTable
 from rmq_store.base.io.files import ControlFiles, open_regular
 from rmq_store.codec._layout import RECORD_AT_MAGIC, RECORD_AT_PHYSICAL_OFFSET
 from rmq_store.codec.layout import MAGIC_BYTES, get64
+from rmq_store.errors import DiskFull
 from rmq_store.fields import NamedTuple
 from rmq_store.log.recovery.holes import LostRow, whole_end
 from rmq_store.log.recovery.places import Places
@@ -165,7 +166,19 @@ class StandIns:
         self.of: dict[int, StandIn] = {}
 
     def make(self, wanted: list[StandIn], size: int) -> None:
-        """Raises OSError."""
+        """Raises OSError; DiskFull of a dry run, which needs room for what is left of the lost files."""
+        try:
+            self._make(wanted, size)
+        except OSError as error:
+            if not self.dry or error.errno not in DiskFull.codes:
+                raise
+            full = DiskFull(error.errno or 0, "copying the rest of short log files to", self.directory or tempfile.gettempdir())
+            most = sum(min(lost.length or 0, size) for lost in wanted)
+            full.cure = (f"this needs at most {most} bytes: name a directory with that much room in the environment variable "
+                         "TMPDIR, and repeat the dry run")
+            raise full from error
+
+    def _make(self, wanted: list[StandIn], size: int) -> None:
         if not wanted:
             return
         if self.dry:
