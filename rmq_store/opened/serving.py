@@ -322,7 +322,7 @@ class StoreServes(StoreTimers):
         try:
             if (offsets := self._consuming.offsets_of_file()) is None:
                 return
-        except CorruptionError:         # whoever asks for the offsets is told
+        except (CorruptionError, OSError):      # whoever asks for the offsets is told
             return
         topics = {topic for topic, _ in offsets.table()}
         ends = {(topic, queue_id): 0 for topic in topics for queue_id, _, _ in self._queues_of(topic)}
