@@ -11,7 +11,7 @@ from libc.string cimport memcmp, memcpy
 from rmq_store.access.bulk._rows cimport (ROW_LIGHT_NOT_NEXT, ROW_NOT_BATCHED, Rows, rows_append, rows_begin, rows_check,
                                           rows_end)
 from rmq_store.access.writer._put cimport StorePut
-from rmq_store.base.io._sync cimport rmq_load
+from rmq_store.base.io._sync cimport rmq_load, rmq_publish
 from rmq_store.codec._layout cimport (CRC_PROPERTY_SIZE, FLAG_BORN_V6, FLAG_INNER_BATCH, FLAG_NEED_UNWRAP, FLAG_STORE_V6,
                                       FLAG_TRANSACTION, TRANSACTION_COMMIT)
 from rmq_store.codec._record cimport (RECORD_OK, PropertyView, RecordArgs, RecordView, born_host_size, properties_scan,
@@ -82,7 +82,7 @@ cdef int _continues(Log *log, Queue *q, const RecordView *v) noexcept nogil:
     if not _queued(v.sys_flag):
         return 0
     if q.next_offset == 0 and rmq_load(&q.max_offset) == 0 and v.queue_offset > 0:
-        q.next_offset = v.queue_offset
+        rmq_publish(&q.next_offset, v.queue_offset)
     return 0 if q.next_offset == v.queue_offset else NOT_NEXT
 
 

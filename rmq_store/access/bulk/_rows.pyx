@@ -8,7 +8,7 @@ from libc.string cimport memcmp, memcpy
 
 from rmq_store.access.writer._light cimport NUMBER_SIZE_MAX, LightPut, LightQueues, light_append
 from rmq_store.access.writer._put cimport StorePut, Topic, Turn, place_locked
-from rmq_store.base.io._sync cimport rmq_load
+from rmq_store.base.io._sync cimport rmq_count, rmq_load, rmq_publish
 from rmq_store.codec._inner cimport Inner, inner_of
 from rmq_store.codec._layout cimport FLAG_INNER_BATCH, FLAG_TRANSACTION, RECORD_FIXED_SIZE, TRANSACTION_COMMIT
 from rmq_store.codec._light cimport Light, light_next, light_topic, lights_of
@@ -176,7 +176,7 @@ cdef bint _continue_lights(Rows *r, LightQueues *l, bint move) noexcept nogil:
         q = l.queues[i]
         i += 1
         if move:
-            q.next_offset = light.queue_offset + 1
+            rmq_publish(&q.next_offset, light.queue_offset + 1)
         elif light.queue_offset != q.next_offset and (q.next_offset != 0 or rmq_load(&q.max_offset) != 0):
             return False        # one that never had a message begins where its first record says
     return True
@@ -269,7 +269,7 @@ cdef int _place_some(Log *log, Turn *t, int64_t now) noexcept nogil:
         if light != NULL and r.continues != NULL:
             _continue_lights(r, light, True)
         if r.v.sys_flag & FLAG_INNER_BATCH:
-            r.queues[r.done].next_offset += inner_of(&r.v).count - 1
+            rmq_count(&r.queues[r.done].next_offset, inner_of(&r.v).count - 1)
         if r.first < 0:
             r.first = r.out.offset
         r.end = r.out.offset + r.args.size

@@ -12,7 +12,7 @@ from rmq_store.access.writer._arguments cimport checked_wait
 from rmq_store.access.writer._delays cimport delay_asked
 from rmq_store.access.writer._put cimport GIL_RELEASE_BYTES_MIN, StorePut, Topic, Turn, asks_to_wait, place_locked, wants_of
 from rmq_store.access.writer._put_many cimport PutManyResult, StorePutMany
-from rmq_store.base.io._sync cimport rmq_mutex_lock, rmq_mutex_unlock
+from rmq_store.base.io._sync cimport rmq_count, rmq_mutex_lock, rmq_mutex_unlock
 from rmq_store.codec._inner cimport INNER_COUNT_MAX
 from rmq_store.codec._layout cimport FLAG_COMPRESSED, FLAG_INNER_BATCH, FLAG_NEED_UNWRAP, FLAG_TRANSACTION
 from rmq_store.codec._record cimport RecordArgs, body_crc32, record_prepare
@@ -66,7 +66,7 @@ cdef int _place(Log *log, Turn *t, int64_t now) noexcept nogil:
     record_prepare(t.args)
     status = log_append(log, t.args, t.queue, now, t.out)
     if status == APPEND_OK:
-        t.queue.next_offset += it.count - 1
+        rmq_count(&t.queue.next_offset, it.count - 1)
     return status
 
 

@@ -12,7 +12,7 @@ from libc.string cimport memcpy
 
 from rmq_store.access.core._core cimport StoreCore
 from rmq_store.access.writer._plain cimport plain_queue
-from rmq_store.base.io._sync cimport rmq_load
+from rmq_store.base.io._sync cimport rmq_count, rmq_load
 from rmq_store.codec._layout cimport FLAG_TRANSACTION, TRANSACTION_COMMIT
 from rmq_store.codec._light cimport light_topic
 from rmq_store.codec._record cimport RecordArgs, record_prepare, topic_light, topic_spelt
@@ -50,7 +50,7 @@ cdef AppendStatus light_append(Log *log, RecordArgs *a, Queue *q, int64_t now, A
     if status == APPEND_OK and queued:
         for i in range(l.count):
             if l.queues[i] != q:        # log_append has moved that one
-                l.queues[i].next_offset += 1
+                rmq_count(&l.queues[i].next_offset, 1)
     return status
 
 

@@ -300,7 +300,7 @@ cdef AppendStatus log_append(Log *log, RecordArgs *a, Queue *q, int64_t now, App
         return status
     if queued:
         queue_offset = q.next_offset
-        q.next_offset = queue_offset + 1
+        rmq_count(&q.next_offset, 1)        # readers of a pool look at it without the lock
     if log.pool != NULL:
         at = pool_at(log.pool, log.position)
     else:

@@ -139,7 +139,7 @@ cdef int _reserve_lights(Dispatcher *d, const RecordView *v) noexcept nogil:
             return -ENOMEM
         if (v.physical_offset >= q.removed_below and q.next_offset <= light.queue_offset
                 and queues_have_place(d.queues, light.queue_offset, v.physical_offset)):
-            q.next_offset = light.queue_offset + 1
+            rmq_publish(&q.next_offset, light.queue_offset + 1)
     return 0
 
 
@@ -316,7 +316,7 @@ cdef int dispatch_reserve(Dispatcher *d, int64_t end) noexcept nogil:
             q = _queue(d, &v, &illegal)
             if (q != NULL and v.physical_offset >= q.removed_below and q.next_offset <= v.queue_offset
                     and queues_have_place(d.queues, v.queue_offset, v.physical_offset)):
-                q.next_offset = dispatch_behind(q, &v)
+                rmq_publish(&q.next_offset, dispatch_behind(q, &v))
             elif q == NULL and not illegal:
                 rc = -ENOMEM
             if rc >= 0 and d.light and light_topic(v.topic, v.topic_size):

@@ -96,7 +96,8 @@ cdef void queue_forget(TableState *t, Queue *q, int64_t physical) noexcept nogil
     if physical > q.removed_below:
         rmq_publish(&q.removed_below, physical)     # whoever reads its files now sees why they are others
     rmq_publish(&q.max_physical_offset, -1)
-    q.next_offset = s.next_index = s.batch_read = s.anew_at = 0
+    rmq_publish(&q.next_offset, 0)
+    s.next_index = s.batch_read = s.anew_at = 0
     s.new_min = -1
     rmq_publish(&s.batch_end, 0)
     rmq_publish(&s.entries.first, 0)
