@@ -18,6 +18,7 @@ from rmq_store.base.io._io import IoTable
 from rmq_store.base.io._lock import StoreLock, put_off
 from rmq_store.base.io.callbacks import check_callback
 from rmq_store.base.io.files import ControlFiles
+from rmq_store.base.io.wants import limits_named
 from rmq_store.base.machine.sizing import say_large
 from rmq_store.config.load import Default, Options, changed, resolve
 from rmq_store.config.typed import LiveOptions, OpenOptions
@@ -105,6 +106,7 @@ class MessageStore(StoreServes):
         raise ArgumentIllegal(f"{name} is not made by a call: {name}.open(path, ...) opens a store, or makes it")
 
     @classmethod
+    @limits_named()
     def open(cls, path: str | bytes | os.PathLike[Any], *, must_exist: bool = False,
              profile: str | os.PathLike[str] | None = None, config: str | os.PathLike[str] | None = None,
              readonly: bool | str = Default("False"), compat: str = Default("5.x"), write_path: str = Default("mmap"),
@@ -123,7 +125,6 @@ class MessageStore(StoreServes):
         write_path: "mmap" or "pool". flush_mode: "async" or "sync". flush_backend: "auto" (the best that works here; see
         docs/choosing-a-backend.md), "msync", "fdatasync", "io_uring".
         store_host: "ip:port" in every record. options: see docs/options.md; RocketMQ's names are accepted.
-
         Raises ConfigError; StoreLocked (another opener, with its pid); StoreRefusesToLoad, CorruptionError (damaged
         directories); BackendUnavailable; DiskFull; OSError. RocketMQ: DefaultMessageStore.load, start.
         """
@@ -250,8 +251,7 @@ class MessageStore(StoreServes):
             raise
 
     def backup(self, directory: Any, *, progress: Callable[[int], None] | None = None) -> "BackupInfo":
-        """Backs this store up into a directory of backups, during puts and reads. A later backup does not copy log files again
-        that are already in the directory.
+        """Backs this store up into a directory of backups, during puts and reads. A later backup copies new log files only.
 
         The backup has every message that was put before the call. When the call returns, the backup is on the device, and both
         this library and RocketMQ can open it as a store. Before that it does not exist, and earlier backups never change. The

@@ -150,11 +150,21 @@ def say_unknown(store: Any, args: argparse.Namespace) -> None:
         shown = near or topics[:NAMES_SHOWN]
         more = f" and {len(topics) - len(shown)} more" if len(topics) > len(shown) else ""
         there = f"the topics are {printable(', '.join(shown))}{more}" if topics else "the store has no messages"
+        if not topics and store.max_log_offset > store.min_log_offset:
+            print(f"rmqstore {args.command}: {no_queues(store, args.store)}", file=sys.stderr)
+            return
         print(f"rmqstore {args.command}: topic {args.topic!r} of {args.store} never had a message: {there}", file=sys.stderr)
     elif args.queue is not None and args.queue not in known:
         there = ", ".join(map(str, known[:NAMES_SHOWN])) + (", ..." if len(known) > NAMES_SHOWN else "")
         print(f"rmqstore {args.command}: queue {args.queue} of topic {args.topic!r} never had a message: "
               f"the queues of the topic are {there}", file=sys.stderr)
+
+
+def no_queues(store: Any, path: str) -> str:
+    """What to say of a log to which no queue leads."""
+    return (f"no queues lead to the log of {path}, which has {store.max_log_offset - store.min_log_offset} bytes: unless its "
+            f"topics were deleted, the queues are lost; run `rmqstore verify {path}`, and `rmqstore repair {path}`, which "
+            "builds them from the log")
 
 
 def moment(text: str) -> int:

@@ -42,7 +42,7 @@ EXITS: dict[str, dict[int, str]] = {
               CANNOT_OPEN: f"{_NO_STORE_TO_READ}, or the topic has more keys than --keys-max", CORRUPT: _TABLES},
     "query": {FINE: "the command found a message", FINDINGS: "the command found no message", **_READ},
     "stat": {FINE: "the store was closed cleanly, or it is open; or --watch ended", FINDINGS: "the store needs recovery, which "
-             "the next open for writing does", **_READ},
+             "the next open for writing does; or files of the log are missing; or the topic of --topic has no queue", **_READ},
     "offsets": {FINE: "the command showed or moved an offset", FINDINGS: "show and lag: there is no offset to show; "
                 "commit: the queue has no message", **_OPENED,
                 CORRUPT: _TABLES},

@@ -117,6 +117,10 @@ def _walk(store: Any, args: argparse.Namespace, queue: int, ends: list[str]) -> 
         ends.append(f"no message of {args.topic}/{queue} {printable(wanted)} from offset {begin} to {result.max_offset}")
     elif not some:
         low, high = result.min_offset, result.max_offset
+        if low <= begin < high and args.tags is None and args.sql is None:
+            ends.append(f"no message from offset {begin} to {high - 1} of {args.topic}/{queue} can be read: their places in "
+                        f"the log are lost or damaged; run `rmqstore verify {args.store}`")
+            return
         there = f"begins at {low} and ends before {high}" if low < high else f"is empty, and its next offset is {high}"
         ends.append(f"{result.status.name}: no message at offset {begin}: the queue {args.topic}/{queue} {there}")
 

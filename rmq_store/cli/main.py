@@ -232,7 +232,10 @@ def _text(error: BaseException) -> str:
 
         error = denied(os.path.abspath(os.fsdecode(error.filename)))
     if isinstance(error, OSError) and not isinstance(error, RmqStoreError) and error.strerror:
-        return error.strerror + (f": {error.filename}" if error.filename is not None else "")
+        from rmq_store.base.io.wants import limit_named  # as above
+
+        error = limit_named(error)
+        return f"{error.strerror}" + (f": {error.filename}" if error.filename is not None else "")
     return str(error)
 
 

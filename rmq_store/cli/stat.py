@@ -15,11 +15,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from rmq_store.cli import live
-from rmq_store.cli.common import NAME, WAIT_MAX_S, open_store, say_unknown, store_arguments
+from rmq_store.cli.common import NAME, WAIT_MAX_S, no_queues, open_store, say_unknown, store_arguments
 from rmq_store.cli.exits import FINDINGS, FINE
 from rmq_store.cli.output import Output, size_text
 from rmq_store.codec.layout import time_text
 from rmq_store.errors import ConfigError, CorruptionError
+from rmq_store.log.recovery.places import Places
 from rmq_store.replication.mark import Mark, read_mark
 from rmq_store.services.cleaning.rules import used_percent
 from rmq_store.services.consumer.light_offsets import LMQ_PREFIX
@@ -49,8 +50,9 @@ def run(args: argparse.Namespace, out: Output) -> int:
         queues, lights = _queues(store, args)
         delays, dispatchers, compactions = store.delay_levels(), store.dispatchers(), _compactions(store, args)
         if args.topic is not None and not queues:
-            args.queue = None
-            say_unknown(store, args)
+            say_unknown(store, argparse.Namespace(**{**vars(args), "queue": None}))
+            return FINDINGS
+        lost = 0 if stats["in_use"] else _lost(store, args, stats, bool(queues or lights["queues"]))
     figures, age = live.look(args.store)
     mark = _mark(args)
     if out.as_json:
@@ -106,7 +108,19 @@ def run(args: argparse.Namespace, out: Output) -> int:
                     out.line(f"damaged: {c.topic}/{c.queue_id}: {c.damage}")
         if figures is not None:
             live.block(figures, age, out)
-    return FINDINGS if stats.get("needs_recovery") else FINE
+    return FINDINGS if stats.get("needs_recovery") or lost > 0 else FINE
+
+
+def _lost(store: Any, args: argparse.Namespace, stats: dict[str, Any], some: bool) -> int:
+    """How many files of the log are missing; says that, and that no queue leads to the log. some: whether there is a queue."""
+    if not some and stats["wrote"] > stats["min_log_offset"]:
+        print(f"rmqstore stat: {no_queues(store, args.store)}", file=sys.stderr)
+    lost: int = stats["log_files"] - len(Places(store.path, store.options).log_files())
+    if lost > 0:
+        stats["log_files_missing"] = lost
+        print(f"rmqstore stat: {lost} of the {stats['log_files']} files of the log are missing, and every open for writing "
+              f"refuses the store: run rmqstore verify {args.store}", file=sys.stderr)
+    return lost
 
 
 def _mark(args: argparse.Namespace) -> Mark | None:

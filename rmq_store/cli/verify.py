@@ -3,12 +3,15 @@
 One line a finding, as JSON with --json, and a summary. The worst finding decides the exit code (exits.py).
 """
 import argparse
+import os
 from collections import Counter
 
 from rmq_store.cli.common import keywords, store_arguments
 from rmq_store.cli.exits import CORRUPT, FINDINGS, FINE
 from rmq_store.cli.output import Output, Progress
 from rmq_store.errors import ConfigError
+from rmq_store.log.recovery.places import Places
+from rmq_store.services.integrity.choosing import chosen_options
 from rmq_store.services.integrity.findings import Finding
 from rmq_store.services.integrity.verification import verify
 
@@ -33,7 +36,9 @@ def run(args: argparse.Namespace, out: Output) -> int:
             seen[finding.severity] += 1
             kinds[finding.kind] += finding.count
             show(finding, out)
-    return summary(args.store, seen, kinds, out)
+    root, options = chosen_options(args.store, keywords(args))
+    begin = min((int(os.path.basename(file)) for file, _ in Places(root, options).log_files()), default=0)
+    return summary(args.store, seen, kinds, out, begin)
 
 
 def show(finding: Finding, out: Output) -> None:
@@ -44,16 +49,20 @@ def show(finding: Finding, out: Output) -> None:
         out.line(str(finding))
 
 
-def summary(path: str, seen: Counter[str], kinds: Counter[str], out: Output) -> int:
-    """The last line, and the exit code."""
+def summary(path: str, seen: Counter[str], kinds: Counter[str], out: Output, begin: int = 0) -> int:
+    """The last line, and the exit code. begin: log offset at which the log's first file begins."""
     code = CORRUPT if seen["corrupt"] else FINDINGS if seen["finding"] else FINE
     if out.as_json:
         out.record({"kind": "summary", "path": path, "corrupt": seen["corrupt"], "finding": seen["finding"],
-                    "note": seen["note"], "kinds": dict(sorted(kinds.items()))})
+                    "note": seen["note"], "kinds": dict(sorted(kinds.items())),
+                    **({"log_begin": begin} if begin else {})})
     elif code == FINE:
         out.line(f"{path}: nothing wrong" + (f", {seen['note']} notes" if seen["note"] else ""))
     else:
         out.line(f"{path}: {seen['corrupt']} corrupt, {seen['finding']} findings, {seen['note']} notes")
+    if begin and not out.as_json and not kinds["log_oldest"]:
+        out.line(f"{path}: the log begins at {begin}: nothing in the store tells whether cleaning deleted the files before, or "
+                 "they are lost")
     return code
 
 

@@ -11,7 +11,7 @@ from rmq_store.access.core import _building
 from rmq_store.access.core._guard import guard_maps
 from rmq_store.base.io._dirs import watch
 from rmq_store.base.io.files import ControlFiles
-from rmq_store.base.machine.limits import descriptors, memory_limit
+from rmq_store.base.machine.limits import descriptors_of_queues, memory_limit
 from rmq_store.config.load import Options
 from rmq_store.errors import StoreRefusesToLoad, StoreStateError
 from rmq_store.events import Event, emit
@@ -169,7 +169,7 @@ def _load_and_recover(store: StoreServes, files: ControlFiles, places: Places, o
     log_seen = max(_building.log_recovery(store).starts(), default=0)
     table = QueueTableOwner(
         places.consumequeue, ext_dir=places.consumequeue_ext, tmp_dir=places.consumequeue_tmp,
-        fd_max=min(options.consumequeue_fd_max, descriptors() // 4), file_size=options.consumequeue_file_size_bytes,
+        fd_max=descriptors_of_queues(options.consumequeue_fd_max), file_size=options.consumequeue_file_size_bytes,
         readonly=readonly, io=io,
         ext_file_size=options.consumequeue_ext_file_size_bytes if options.consumequeue_ext_enabled else 0)
     _load_batches(store, files, places, options, table)

@@ -2,14 +2,19 @@
 
 Thread-safety: any.
 """
+import contextlib
 import os
 import resource
+from collections.abc import Iterator
 from errno import EAGAIN, EMFILE, ENFILE, ENOMEM
 from typing import Any
 
-from rmq_store.errors import DiskFull, DurabilityError, OutOfResources, reason
+from rmq_store.errors import DiskFull, DurabilityError, OutOfResources, RmqStoreError, reason
 
-__all__ = ["disk_is_full", "is_want", "lacking", "late", "no_thread", "unwritten", "want"]
+__all__ = ["LIMITS", "disk_is_full", "is_want", "lacking", "late", "limit_named", "limits_named", "no_thread", "unwritten",
+           "want"]
+
+LIMITS = EMFILE, ENFILE, ENOMEM
 
 
 def want(code: int, what: str, path: str,
@@ -31,12 +36,31 @@ def late(code: int, what: str, path: str) -> OSError:
 
 def lacking(code: int) -> str:
     """Returns what errno `code` says, and where a limit is the reason also which one, and the cure."""
-    return f"{reason(code)}: {_limit(code)}" if code in (EMFILE, ENFILE, ENOMEM) else reason(code)
+    return f"{reason(code)}: {_limit(code)}" if code in LIMITS else reason(code)
+
+
+@contextlib.contextmanager
+def limits_named(path: str | None = None) -> Iterator[None]:
+    """For calls that leave nothing to be continued: an OSError of a limit names the limit and the cure. path: of what the call
+    is about, for an error without a path."""
+    try:
+        yield
+    except OSError as error:
+        if (named := limit_named(error, path)) is error:
+            raise
+        raise named from error
+
+
+def limit_named(error: OSError, path: str | None = None) -> OSError:
+    """Returns `error`, or one in its place that names the limit and the cure."""
+    if isinstance(error, RmqStoreError) or error.errno not in LIMITS or "raise the limit" in (error.strerror or ""):
+        return error
+    return OSError(error.errno, f"{error.strerror}: {_limit(error.errno)}", error.filename or path)
 
 
 def is_want(error: OSError) -> bool:
     """Whether a call failed because it lacked something, as rmq_is_want. Not to be asked about a sync."""
-    return error.errno in (*DiskFull.codes, EMFILE, ENFILE, ENOMEM, EAGAIN)
+    return error.errno in (*DiskFull.codes, *LIMITS, EAGAIN)
 
 
 def unwritten(error: DurabilityError, lost: tuple[int, int, int], closed: bool) -> DurabilityError:

@@ -10,8 +10,9 @@ from collections.abc import Iterator, Mapping
 
 from rmq_store.base.machine.device import mount_of
 
-__all__ = ["LOG_DESCRIPTORS", "descriptors", "descriptors_kept", "existing", "free_bytes", "huge_pages", "in_container",
-           "in_memory", "io_limits", "maps", "memory_limit", "memory_of_machine", "raise_descriptors", "refused_text"]
+__all__ = ["LOG_DESCRIPTORS", "descriptors", "descriptors_kept", "descriptors_of_queues", "existing", "free_bytes",
+           "huge_pages", "in_container", "in_memory", "io_limits", "maps", "memory_limit", "memory_of_machine",
+           "raise_descriptors", "refused_text"]
 
 LOG_DESCRIPTORS = 128       # of the log at most: two for each file that no flush has reached (base/segment/_descriptors.pxd)
 _UNLIMITED = 1 << 60        # cgroup v1 says "no limit" with a number around 2**63
@@ -66,6 +67,12 @@ def descriptors() -> int:
 def descriptors_kept(limit: int) -> int:
     """Of so many descriptors, those that connections leave to the store. native/include/rmq_descriptors.h says the same."""
     return min(limit // 4 + 256, limit // 2)
+
+
+def descriptors_of_queues(most: int) -> int:
+    """Of `most` descriptors for files of queues, those that one look at a store may keep open: two looks, and what else the
+    process has open, fit into the limit."""
+    return min(most, descriptors() // 4)
 
 
 def refused_text(counts: Mapping[str, int], most: int) -> str:

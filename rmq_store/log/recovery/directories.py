@@ -15,17 +15,18 @@ from rmq_store.events import Event, emit
 from rmq_store.log.recovery.checkpoint import Times
 from rmq_store.log.recovery.places import Places, numbered
 
-__all__ = ["files_missing", "known_end", "look_for_directories", "make_directories", "missing_end", "say_empty",
+__all__ = ["HOLE_MOST", "files_missing", "known_end", "look_for_directories", "make_directories", "missing_end", "say_empty",
            "say_missing"]
 
-_HOLE_MOST = 1 << 20            # files: a name that is further away than that is damage, not a disk that is gone
+HOLE_MOST = 1 << 20            # files: a name that is further away than that is damage, not a disk that is gone
 _ACCEPT = ("mount the disk that has them and open the store again; readonly=True reads what the other directories have; if the "
-           "files are lost for good, commitlog_loss_accepted=True opens the store without them")
+           "files are lost for good, commitlog_loss_accepted=True (-o commitlog_loss_accepted=true of a command) opens the "
+           "store without them")
 _GAP_ONE = ("if the log lies in several directories, name all of them in commitlog_path; if one of them is on a disk that is "
             "not mounted, mount it, or name it all the same: readonly=True then reads what the others have")
 _ACCEPT_ONE = ("if the log lies in another directory, or in several, name all of them in commitlog_path; if it is on a disk "
-               "that is not mounted, mount it; if these files are lost for good, commitlog_loss_accepted=True opens the store "
-               "without them")
+               "that is not mounted, mount it; if these files are lost for good, commitlog_loss_accepted=True "
+               "(-o commitlog_loss_accepted=true of a command) opens the store without them")
 
 
 def look_for_directories(places: Places, readonly: bool, follow: bool = False, accepted: bool = False) -> None:
@@ -116,7 +117,7 @@ def files_missing(places: Places, options: Options, starts: list[int]) -> LogDir
         return None
     begin, end = hole
     where = ", ".join(places.commitlogs)
-    if (end - begin) // size > _HOLE_MOST:
+    if (end - begin) // size > HOLE_MOST:
         raise StoreRefusesToLoad(places.log_path(end), None, f"a name near that of the file before, {begin - size:020d}",
                                  f"one {(end - begin) // size} files away")
     error = LogDirectoryMissing(where, begin, f"the file {begin:020d}", f"none, and the next one is {end:020d}")
@@ -148,7 +149,7 @@ def missing_end(places: Places, options: Options, end: int, known: int) -> bool:
     """Whether files at the end of the log are not there: those that are end at `end`, and what known_end says leads to `known`.
     For writing raises LogDirectoryMissing unless that was accepted, as for following in one directory; for reading says so."""
     size = options.segment_size_bytes
-    if known <= end or (known - end) // size > _HOLE_MOST:
+    if known <= end or (known - end) // size > HOLE_MOST:
         return False
     if options.readonly and end == 0 and places.log_files():    # made since, by a writer in another process
         return False

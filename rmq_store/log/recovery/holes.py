@@ -10,6 +10,7 @@ from itertools import pairwise
 
 from rmq_store.base.io._io import IoTable
 from rmq_store.base.io.files import open_regular
+from rmq_store.base.machine.limits import descriptors_of_queues
 from rmq_store.codec._codec import DecodedRecord, decode_record
 from rmq_store.codec._layout import BLANK_SIZE, RECORD_AT_MAGIC, RECORD_AT_SIZE
 from rmq_store.codec.layout import MAGIC_BYTES, get32
@@ -87,7 +88,7 @@ class _Queues:
     def __init__(self, places: Places, options: Options) -> None:
         bad: list[CorruptionError] = []         # such queues tell nothing
         self.table = QueueTableOwner(places.consumequeue, file_size=options.consumequeue_file_size_bytes, readonly=True,
-                                     fd_max=options.consumequeue_fd_max, io=IoTable())
+                                     fd_max=descriptors_of_queues(16), io=IoTable())
         load_batch_queues(self.table, places.batchconsumequeue, options.batch_consumequeue_file_size_bytes,
                           batch_dirs(places.batchconsumequeue), bad.append)
         load_queues(self.table, bad.append)
@@ -150,5 +151,6 @@ def explained(error: StoreRefusesToLoad, places: Places, options: Options) -> No
         whole = f"queues lead to {count} messages"
     except (OSError, CorruptionError):
         whole = "there are files"
-    error.cure = (f"{whole} behind that, from log offset {behind} on: `--skip-holes` (readonly=True with skip_holes=True) "
-                  f"reads these, and `rmqstore repair {places.root}` puts tombstones in place of lost messages; {error.cure}")
+    error.cure = (f"{whole} behind that, from log offset {behind} on: `--skip-holes` of get, export, copy and readback "
+                  f"(readonly=True with skip_holes=True) reads these, and `rmqstore repair {places.root}` puts tombstones in "
+                  f"place of lost messages; {error.cure}")

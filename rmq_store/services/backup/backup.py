@@ -20,6 +20,7 @@ from typing import Any
 
 from rmq_store.base.io._io import IoTable
 from rmq_store.base.io.files import ControlFiles, read_text
+from rmq_store.base.io.wants import limits_named
 from rmq_store.config.recorded import RECORDED
 from rmq_store.errors import ConfigError, CorruptionError, DiskFull, StoreStateError
 from rmq_store.log.recovery.places import completing, root_of
@@ -60,6 +61,7 @@ class BackupInfo:
         return asdict(self)
 
 
+@limits_named()
 def backup_source(source: Source, directory: Any, least: int, open_store: Callable[..., Any],
                   progress: Callable[[int], None] | None, io: IoTable | None) -> BackupInfo:
     """Backs up what is known of a store; least: log offset up to which it must reach; open_store: MessageStore.open, which

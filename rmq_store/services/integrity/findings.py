@@ -1,4 +1,5 @@
 """What verification and scrubbing tell: one record a fault, fit for programs. Pure data."""
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any, Literal
 
@@ -7,6 +8,8 @@ from rmq_store.fields import NamedTuple
 __all__ = ["KINDS", "SEVERITY", "Finding", "Kind", "Severity", "merged"]
 
 Severity = Literal["corrupt", "finding", "note"]
+FIRSTS = 3                      # findings of a kind in an index file that are told one by one
+
 
 class Kind(NamedTuple):
     """One kind of finding."""
@@ -19,7 +22,8 @@ class Kind(NamedTuple):
 # not, and can be built again; note: not as usual, and no fault. codec/bad.py says which kind a bad record is reported as.
 KINDS: dict[str, Kind] = {
     "log_file": Kind("corrupt", "A file of the log has a wrong size, or something else has its name."),
-    "log_gap": Kind("corrupt", "A file of the log is missing between two others."),
+    "log_gap": Kind("corrupt", "Files of the log are missing: between two others, or at its end, to which queues or the "
+                    "checkpoint lead."),
     "log_directory": Kind("corrupt", "A directory of the log is not there, or the log has no file and the store had messages."),
     "log_twice": Kind("corrupt", "Two directories of the log have a file of the same name."),
     "log_hole": Kind("corrupt", "No record can be read in this stretch of the log, and good records follow it."),
@@ -81,14 +85,24 @@ class Finding(NamedTuple):
     def __str__(self) -> str:
         where = "" if self.offset is None else f" at {self.offset}"
         queue = "" if self.topic is None else f" {self.topic}/{self.queue_id}[{self.queue_offset}]"
-        times = "" if self.count == 1 else f" ({self.count} in a row)"
+        times = "" if self.count == 1 else f" ({self.count} in a row)" if self.topic is not None else f" ({self.count} such)"
         return f"{self.severity}: {self.kind} {self.path}{where}{queue}: {self.detail}{times}"
 
 
 def merged(findings: Iterable[Finding]) -> Iterator[Finding]:
-    """Many of a kind in a row of one queue as one finding that counts them."""
+    """Many of a kind in a row of one queue as one finding that counts them. Of the index, many of a kind in one file: the first
+    ones, and one that counts the others."""
     open_rows: dict[tuple[str, str | None, int | None], Finding] = {}
+    firsts = Counter[tuple[str, str]]()
     for f in findings:
+        if f.kind.startswith("index_") and f.kind not in ("index_file", "index_behind"):
+            firsts[f.kind, f.path] += 1
+            row = open_rows.get((f.kind, f.path, None))
+            if firsts[f.kind, f.path] <= FIRSTS:
+                yield f
+            else:
+                open_rows[f.kind, f.path, None] = f if row is None else row._replace(count=row.count + f.count)
+            continue
         if f.queue_offset is None or f.severity == "corrupt":
             yield f
             continue

@@ -13,6 +13,7 @@ from typing import Any
 
 from rmq_store.base.io._io import IoTable
 from rmq_store.base.io.files import ControlFiles, open_regular
+from rmq_store.base.io.wants import limits_named
 from rmq_store.codec._codec import DecodedRecord
 from rmq_store.codec._layout import (
     FLAG_BORN_V6,
@@ -73,6 +74,7 @@ class RepairResult:
     left: list[Finding] = field(default_factory=list)
 
 
+@limits_named()
 def repair(path: Any, *, dry_run: bool, restore: bool = False, say: Callable[[Step], None] | None = None,
            open_store: Callable[..., Any] | None = None, _io: IoTable | None = None, **options: Any) -> RepairResult:
     """Repairs the store in directory `path`, which nobody has open; dry_run=True only tells what it would do.

@@ -8,12 +8,14 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+from rmq_store.base.io._io import IoTable
 from rmq_store.base.io.files import ControlFiles
 from rmq_store.config.load import Options
 from rmq_store.log.recovery import checkpoint
-from rmq_store.log.recovery.directories import known_end
+from rmq_store.log.recovery.directories import HOLE_MOST, known_end
 from rmq_store.log.recovery.places import Places
 from rmq_store.log.recovery.recover import OFFSET_MAX, no_file
+from rmq_store.queues.consumequeue._owner import QueueTableOwner
 from rmq_store.services.integrity.findings import SEVERITY, Finding
 
 if TYPE_CHECKING:
@@ -27,7 +29,9 @@ _NAME = partial(re.fullmatch, r"[0-9]{20}")
 
 def row_findings(places: Places, options: Options) -> list[Finding]:
     """Of the files in a directory, whether somebody has the store open or not. Raises OSError."""
-    return _twice(lambda: [*_log(places, options.segment_size_bytes, ()), *_queue_rows(places, options)])
+    size, files = options.segment_size_bytes, ControlFiles(IoTable())
+    return _twice(lambda: [*_log(places, size, ()), *_queue_rows(places, options), *(
+        () if options.commitlog_loss_accepted else missing_log(places, files, False, size, None))])
 
 
 def live_row_findings(store: "StoreWait", places: Places) -> list[Finding]:
@@ -95,13 +99,37 @@ def missing_directory(path: str) -> Finding:
                    "messages in its files cannot be read; mount its disk")
 
 
-def missing_log(places: Places, files: ControlFiles, clean: bool, queued_end: int) -> Iterator[Finding]:
-    """Of a log without a file. queued_end: log offset to which the queues lead."""
-    known = known_end(places, checkpoint.read(files, places.checkpoint), clean, queued_end, 0)
-    if known > 0 and not places.log_files():
+def missing_log(places: Places, files: ControlFiles, clean: bool, size: int,
+                queues: QueueTableOwner | None) -> Iterator[Finding]:
+    """Of a log without a file, or without its newest files. size: of a file; queues: what leads to the log."""
+    times = checkpoint.read(files, places.checkpoint)       # before the names: it never is ahead of them
+    log = places.log_files()
+    end = max((int(os.path.basename(path)) + size for path, _ in log), default=0)
+    ends = [queues.max_physical_offset(*name) for name in queues.queues()] if queues is not None else []
+    queued = max(ends, default=-1)
+    sure = queues is not None and queued > end and _lead_beyond(queues, end)
+    known = known_end(places, times, clean and not log, queued if sure or not log else -1, 0, sure)
+    if log and known > end and (known - end) // size <= HOLE_MOST:
+        yield Finding("log_gap", SEVERITY["log_gap"], places.commitlog, offset=end, size=known - end,
+                      expected=f"{(known - 1) // size * size:020d}", found=f"{end - size:020d}",
+                      detail=f"the log ends at {end}, but the queues or the checkpoint lead to {known}: its newest files are "
+                      "missing, and every open for writing refuses the store; find them, or give commitlog_loss_accepted=True "
+                      "(-o commitlog_loss_accepted=true of a command) if they are lost for good")
+    if known > 0 and not log:
         yield Finding("log_directory", SEVERITY["log_directory"], places.commitlog, detail="the directory has no file of the "
                       "log, and the queues or the checkpoint lead to messages: name the directories of the log in "
                       "commitlog_path, or mount its disk")
+
+
+def _lead_beyond(queues: QueueTableOwner, end: int) -> bool:
+    """Whether more than one entry leads behind log offset `end`: a single one may be damaged."""
+    found = 0
+    for name in queues.queues():
+        low, high, _ = queues.offsets(*name)
+        found += sum(entry[0] >= end for entry in queues.read(*name, max(low, high - 2), 2)) if 0 <= low < high else 0
+        if found > 1:
+            return True
+    return False
 
 
 def twice_findings(listed: Sequence[tuple[str, Collection[int]]]) -> Iterator[Finding]:

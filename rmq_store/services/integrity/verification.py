@@ -10,6 +10,8 @@ from typing import Any
 
 from rmq_store.base.io._io import IoTable
 from rmq_store.base.io.files import ControlFiles, open_regular
+from rmq_store.base.io.wants import limits_named
+from rmq_store.base.machine.limits import descriptors_of_queues
 from rmq_store.codec._layout import CHECKPOINT_SIZE
 from rmq_store.codec.layout import CHECKPOINT, get64
 from rmq_store.config.recorded import LIGHT
@@ -56,14 +58,13 @@ def verify(path: Any, *, manifests: bool = True, files_only: bool = False, bytes
     and the queues exist, without a gap and with the right size (RocketMQ: checkSelf). bytes_per_s: limit of reading; None: no
     limit.
     options: as of MessageStore.open; file sizes are told by the files. progress(what, done, total) is called now and then.
-    Writes nothing. Findings: integrity.findings.SEVERITY; no exception is raised for what is damaged.
-    Raises ConfigError, OSError.
+    Writes nothing, and raises nothing for what is damaged. Findings: integrity.findings.SEVERITY. Raises ConfigError, OSError.
     """
     if files_only:
         root, chosen = chosen_options(path, options)
         yield from row_findings(Places(root, chosen), chosen)
         return
-    with Verification(path, options, _io) as v:
+    with limits_named(os.fspath(path)), Verification(path, options, _io) as v:
         yield from v.run(manifests, pacer(bytes_per_s), progress or (lambda what, done, total: None))
 
 
@@ -110,7 +111,7 @@ class Verification:
         yield from confirmed(self, self.load())
         yield from merged(confirmed(self, self._walk_log(pace, progress)))
         yield from merged(confirmed(self, self._walk_queues(progress)))
-        yield from confirmed(self, self._walk_index(progress))
+        yield from merged(confirmed(self, self._walk_index(progress)))
         yield from oldest_findings(self.files, self.places, self.options)
         yield from salvage_findings(self.root, self.options.segment_size_bytes, self.log_bytes)
         yield from compaction_findings(self.files, self.root, self.options)
@@ -149,8 +150,8 @@ class Verification:
                                 detail=f"{error.found}: verify counts removed queues as lost")
         yield from self._open_log()
         yield from self._load_queues()
-        known = self.starts or self.live or self.options.commitlog_loss_accepted
-        yield from () if known else missing_log(self.places, self.files, self.clean, self._queued_end())
+        if not (self.live or self.options.commitlog_loss_accepted):
+            yield from missing_log(self.places, self.files, self.clean, self.options.segment_size_bytes, self.queues)
         yield from self._load_index() if self.options.index_enabled else ()
 
     def _finding(self, kind: str, path: str, **more: Any) -> Finding:
@@ -213,7 +214,7 @@ class Verification:
         o, p = self.options, self.places
         bad: list[CorruptionError] = []
         self.queues = QueueTableOwner(
-            p.consumequeue, ext_dir=p.consumequeue_ext, tmp_dir="", fd_max=o.consumequeue_fd_max,
+            p.consumequeue, ext_dir=p.consumequeue_ext, tmp_dir="", fd_max=descriptors_of_queues(o.consumequeue_fd_max),
             file_size=o.consumequeue_file_size_bytes, readonly=True, io=self.io,
             ext_file_size=o.consumequeue_ext_file_size_bytes if o.consumequeue_ext_enabled else 0)
         try:
@@ -359,9 +360,8 @@ class Verification:
                              detail=f"the tags code of the entry is {b}, the tags code of the record is {c}")
 
     def _other_version(self, offset: int) -> int | None:
-        start = int(os.path.basename(self._log_path(offset)))
-        return other_version(lambda begin, end: self.log_bytes(begin, end - begin), offset,
-                             start + self.options.segment_size_bytes)
+        end = int(os.path.basename(self._log_path(offset))) + self.options.segment_size_bytes
+        return other_version(lambda begin, stop: self.log_bytes(begin, stop - begin), offset, end)
 
     def _beyond(self, offset: int) -> bool:
         """Whether nobody can say what should lie there: records of another version do."""
