@@ -111,7 +111,7 @@ def test_lost_for_good_and_accepted(two):
         for path in log.iterdir():
             if int(path.name) >= tail:
                 path.unlink()
-    assert "commitlog_loss_accepted=True opens the store without them" in str(refused(two))
+    assert "commitlog_loss_accepted=true of a command) opens the store without them" in str(refused(two))
     queues = content(two.root / "consumequeue")
     with two.open(commitlog_loss_accepted=True) as store:
         (copy,) = (two.root / ".salvage").glob("queues-*")
