@@ -314,25 +314,12 @@ class StoreServes(StoreTimers):
         """While the store opens: what its files say of topics and of groups."""
         self._take_policies_of_file()
         if not self.readonly and self.options.role != "slave":      # a slave's groups read at its master, ahead of its log
-            self._turn_offsets_back()
+            self._consuming.turn_offsets_back(self._next_offsets)
 
-    def _turn_offsets_back(self) -> None:
-        """Where the log has lost its end, new messages get the queue offsets of lost ones: no group may have passed them. On
-        the device before the first put, unless the disk is full."""
-        try:
-            if (offsets := self._consuming.offsets_of_file()) is None:
-                return
-        except (CorruptionError, OSError):      # whoever asks for the offsets is told
-            return
-        topics = {topic for topic, _ in offsets.table()}
-        ends = {(topic, queue_id): 0 for topic in topics for queue_id, _, _ in self._queues_of(topic)}
-        ends |= {(topic, queue_id): end for _, topic, queue_id, _, end in topic_ends(self, topics)}
-        for group, topic, queue_id, offset, end in offsets.turn_back(lambda *queue: ends.get(queue)):
-            emit(Event.OFFSET_TURNED_BACK, group=group, topic=topic, queue_id=queue_id, offset=offset, end=end)
-        try:
-            offsets.flush()
-        except OSError as error:        # the control thread writes them with the next ones
-            emit(Event.TASK_FAILED, task="writing consumer offsets", path=self.path, error=str(error))
+    def _next_offsets(self, topics: set[str]) -> dict[tuple[str, int], int]:
+        """Of each queue of these topics: where its next message comes, dispatched or not."""
+        return ({(topic, queue_id): 0 for topic in topics for queue_id, _, _ in self._queues_of(topic)}
+                | {(topic, queue_id): end for _, topic, queue_id, _, end in topic_ends(self, topics)})
 
     def _take_policies_of_file(self) -> None:
         """While the store opens. A topics.json that cannot be read is no reason to refuse the messages."""

@@ -60,6 +60,7 @@ def test_a_commit_without_python_is_written(tmp_path):
         broker.store.offsets.flush()
         assert '"T@G":{1:4\n' in (tmp_path / "s/config/consumerOffset.json").read_text()
         assert peer.ask(15, **WHERE, commitOffset=5).code == 0
+        broker.store.put_many("T", [b"x"] * 5, queue_id=1)      # an open sets offsets beyond the end back
     with Broker.open(tmp_path / "s", profile="test") as broker, Peer(broker.address) as peer:
         assert broker.store.offsets.query("G", "T", 1) == 5
         consuming(peer)

@@ -1,10 +1,12 @@
 """A log that has lost its end gives queue offsets of lost messages to new ones: every group gets these, too."""
+import errno
 import os
 import time
 
 import pytest
 
 from rmq_store import MessageStore
+from rmq_store.services.consumer.config_file import ConfigFile
 from rmq_store.services.integrity.repair import repair
 
 pytestmark = pytest.mark.untraced       # files are changed behind the trace's back
@@ -106,3 +108,24 @@ def test_a_delayed_message_put_behind_a_lost_end_is_delivered(tmp_path):
         while time.monotonic() < deadline and b"new" not in (found := [bytes(m.body) for m in store.get("T", 0, end, 32)]):
             store.wait_for_message("T", 0, end + len(found), timeout=1)
         assert b"new" in found
+
+
+@pytest.mark.parametrize("code", [errno.EMFILE, errno.ENOMEM])
+def test_an_open_that_cannot_read_the_offsets_for_a_want_is_none(tmp_path, monkeypatch, code):
+    """Or the file is read later, when the offsets of lost messages are those of new ones."""
+    root = tmp_path / "s"
+    with MessageStore.open(root, profile="test") as store:
+        for n in range(300):
+            store.put("T", b"%06d" % n + BODY)
+        store.offsets.commit("G", "T", 0, 300)
+    without_the_newest_file(root)
+
+    def lacking(*_):
+        raise OSError(code, os.strerror(code), "consumerOffset.json")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ConfigFile, "load", lacking)
+        with pytest.raises(OSError, match="consumerOffset.json"):
+            MessageStore.open(root, **LOST)
+    with MessageStore.open(root, **LOST) as store:
+        assert store.offsets.query("G", "T", 0) == store.max_offset("T", 0) < 300

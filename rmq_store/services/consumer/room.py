@@ -3,7 +3,7 @@ the consumers that are open. Thread-safety: every method."""
 import os
 import re
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,8 @@ from rmq_store.access.reader._checked import whole
 from rmq_store.base.io._lock import StoreLock
 from rmq_store.base.io.files import ControlFiles
 from rmq_store.base.io.reserve import Reserve
-from rmq_store.errors import ArgumentIllegal, CorruptionError, StoreNotWriteable, StoreStateError, illegal
+from rmq_store.base.io.wants import is_want
+from rmq_store.errors import ArgumentIllegal, CorruptionError, DiskFull, StoreNotWriteable, StoreStateError, illegal
 from rmq_store.events import Event, emit
 from rmq_store.filter._program import chosen_filter
 from rmq_store.services.consumer.config_file import ConfigFile
@@ -49,7 +50,8 @@ class Consuming:
         self._files, self._root, self._compat, self._readonly, self._flush_log = files, root, compat, readonly, flush_log
         self._lock = StoreLock(root, "consumers")
         self.removing = StoreLock(root, "removing queues")      # held while queues are removed (services/cleaning/removing)
-        self.unfinished: set[str] = set()       # topics whose entry goes when their files are gone; under its lock
+        # Topics whose entry goes when their files are gone, and the table's changes by then; under its lock.
+        self.unfinished: dict[str, int] = {}
         self.reserve = Reserve(files, root)                     # for that, on a full disk; under its lock
         if not readonly:
             self.reserve.keep()
@@ -69,6 +71,25 @@ class Consuming:
                     os.path.join(self._root, "config", name + ".bak")):
                 return self.offsets
         return None
+
+    def turn_offsets_back(self, ends_of: Callable[[set[str]], Mapping[tuple[str, int], int]]) -> None:
+        """While the store opens. Where the log has lost its end, new messages get the queue offsets of lost ones: no group may
+        have passed them. On the device before the first put, unless the disk is full. ends_of: where the next message of each
+        queue of some topics comes. Raises OSError for a want."""
+        try:
+            if (offsets := self.offsets_of_file()) is None:
+                return
+        except (CorruptionError, OSError) as error:
+            if is_want(error):          # the file may be read later, when other messages have these offsets
+                raise
+            return                      # whoever asks for the offsets is told
+        ends = ends_of({topic for topic, _ in offsets.table()})
+        for group, topic, queue_id, offset, end in offsets.turn_back(lambda *queue: ends.get(queue)):
+            emit(Event.OFFSET_TURNED_BACK, group=group, topic=topic, queue_id=queue_id, offset=offset, end=end)
+        try:
+            offsets.flush()
+        except DiskFull as error:       # the control thread writes them with the next ones
+            emit(Event.TASK_FAILED, task="writing consumer offsets", path=self._root, error=str(error))
 
     @property
     def offsets(self) -> ConsumerOffsets:
