@@ -104,7 +104,8 @@ class Core:
                                             version=self.version)))
 
     def reply(self, request: Request, answer: Frame) -> None:
-        """Sends the answer to a request that was held back."""
+        """Sends the answer to a request that was held back, behind what the request changed."""
+        self.look()
         if not request.frame.flag & ONEWAY:
             request.connection.send(encode(self.dressed(answer)))
 

@@ -27,7 +27,6 @@ class Known:
         self._lock = threading.Lock()
         self._seen: tuple[object, ...] = ()
         self._settings: tuple[object, ...] = ()         # what every row depends on, when they were told
-        self._told = -1, -1                             # the last changes of topics and groups that were told
         self._shards: list[tuple[dict[str, TopicRow], dict[str, Rows]]] = [({}, {}) for _ in range(SHARDS)]
         self._answers = self._in_answers()
         options = core.options
@@ -80,8 +79,8 @@ class Known:
         whole = settings != before
         topics, groups = self._core.topics, self._core.groups
         touched = self._core.clients.touched()
-        topics_told, topic_names = self._changed_names(0, topics, whole)
-        groups_told, group_names = self._changed_names(1, groups, whole)
+        topic_names = self._changed_names(0, topics, whole)
+        group_names = self._changed_names(1, groups, whole)
         dirty = set(range(SHARDS)) if whole else set()
         known = self._in_answers() == self._answers
         for name in topic_names:
@@ -91,14 +90,14 @@ class Known:
             dirty |= self._put(1, name, self._group_rows(groups.get(name)) if pulls else [])
         self._front.tell((shard, (list(self._shards[shard][0].values()),
                                   [row for rows in self._shards[shard][1].values() for row in rows])) for shard in dirty)
-        self._told, self._settings, self._seen = (topics_told, groups_told), settings, state
+        self._settings, self._seen = settings, state
 
-    def _changed_names(self, kind: int, table: Topics | Groups, whole: bool) -> tuple[int, set[str]]:
-        """Which rows of topics (kind 0) or groups (1) are to be looked at, and the number of the table's last change."""
-        now, changed = table.changes_since(-1 if whole else self._told[kind])
-        if changed is not None and not whole:
-            return now, set(changed)
-        return now, set(table.names()).union(*(shard[kind] for shard in self._shards))
+    def _changed_names(self, kind: int, table: Topics | Groups, whole: bool) -> set[str]:
+        """Which rows of topics (kind 0) or groups (1) are to be looked at."""
+        names = table.touched()
+        if names is not None and not whole:
+            return names
+        return set(table.names()).union(*(shard[kind] for shard in self._shards))
 
     def _put(self, kind: int, name: str, row: object) -> set[int]:
         """Enters a row of a topic (kind 0), or the rows of a group (1). Returns the shard, if that changes it."""

@@ -96,6 +96,7 @@ class _Rows(Generic[Row]):
         self._seen = -1
         self._rows: dict[str, Row] = {}
         self._copied, self._copy = -1, self._rows
+        self._touched: set[str] | None = None       # names that changed since `touched` was called; None: any may have
 
     def now(self) -> dict[str, Row]:
         """As they are now: another thread may change it, so ask it for single rows or for its length."""
@@ -103,8 +104,11 @@ class _Rows(Generic[Row]):
             with self._lock:
                 seen, changed = self._table.changes_since(self._seen)
                 if changed is None:
+                    self._touched = None
                     self._rows = {name: self._make(name, entry) for name, entry in self._table.entries().items()}
                 else:
+                    if self._touched is not None:
+                        self._touched.update(changed)
                     for name, entry in changed.items():
                         if entry is None:
                             self._rows.pop(name, None)
@@ -112,6 +116,14 @@ class _Rows(Generic[Row]):
                             self._rows[name] = self._make(name, entry)
                 self._seen = seen
         return self._rows
+
+    def touched(self) -> set[str] | None:
+        """The names that changed since the last call; None for all. Waits for no other thread's writing of the table, where
+        `now` has been called since the change."""
+        self.now()
+        with self._lock:
+            found, self._touched = self._touched, set()
+        return found
 
     def snapshot(self) -> Mapping[str, Row]:
         """A copy that nobody changes; as large as the table."""
@@ -138,6 +150,10 @@ class Topics:
 
     def names(self) -> Iterable[str]:
         return list(self._rows.now())
+
+    def touched(self) -> set[str] | None:
+        """The names of topics that came, changed or went since the last call; None for all. For one caller."""
+        return self._rows.touched()
 
     def __len__(self) -> int:
         return len(self._rows.now())
@@ -247,9 +263,8 @@ class Groups:
     def names(self) -> Iterable[str]:
         return list(self._rows.now())
 
-    def changes_since(self, seen: int) -> tuple[int, Mapping[str, Any] | None]:
-        """As Table.changes_since."""
-        return self._table.changes_since(seen)
+    def touched(self) -> set[str] | None:
+        return self._rows.touched()
 
     def __len__(self) -> int:
         return len(self._rows.now())
