@@ -119,11 +119,11 @@ cdef class StoreCore:
         error, lacks = kind(code, os.strerror(code), self.path), self._unwritten()
         return error if lacks is None else unwritten(error, lacks, self.state == STATE_CLOSED)
 
-    def _unwritten(self):
+    def _unwritten(self, bint last=False):
         """What was put, and the pool alone has, while the log cannot be written: (messages, begin, end), or None."""
         cdef Unwritten n
         cdef bint some
-        if self.log != NULL and self.alive[0] == 1:      # a child of fork has no pool
+        if self.log != NULL and self.alive[0] == 1 and (last or self.state != STATE_CLOSED):     # a child of fork has no pool
             n.count, n.begin, n.end, n.committed, n.wrote = self.unwritten or (0, 0, 0, -1, -1)
             self.calls += 1
             with nogil:
@@ -464,7 +464,7 @@ cdef class StoreCore:
             self.last_flushed, self.last_shown = rmq_load(&self.log.flushed), log_shown(self.log)
             self.last_fence = rmq_load32(&self.log.fence)
             self.last_fence_step = rmq_load32(&self.log.fence_step)
-            self._unwritten()
+            self._unwritten(True)
         follower_free(self.follower)
         self.follower = NULL
         dispatcher_free(self.dispatcher)

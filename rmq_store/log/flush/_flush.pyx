@@ -150,12 +150,14 @@ cdef int flush_wait(Log *log, int64_t end, int64_t timeout_ns) noexcept nogil:
             if rmq_load32(&log.flush_asleep) != 0:
                 rmq_event_wake(&log.flush_wanted)       # it may last for longer than this caller waits
         now = log.io.mono_ns(log.io.ctx)
+        if deadline == 0:
+            deadline = now + timeout_ns
+        if now >= deadline:
+            if listed:
+                rmq_waiter_leave(&log.durable, &waiter)
+            rmq_waiters_pass(&log.durable, rmq_load(&log.flushed))      # another one looks whether it still lacks it
+            return -ETIMEDOUT
         if not listed:
-            if deadline == 0:
-                deadline = now + timeout_ns
-            if now >= deadline:
-                rmq_waiters_pass(&log.durable, rmq_load(&log.flushed))      # another one looks whether it still lacks it
-                return -ETIMEDOUT
             rmq_waiter_enter(&log.durable, &waiter, end)
             listed = True
             if not lacks:

@@ -21,7 +21,7 @@ _NAME = r"([0-9]{20})(\.[0-9]+)?"
 def refuse_undoing(root: str) -> None:
     """For every writer but the undo itself, which takes back whole files of the log, with what is put into them meanwhile.
     Raises StoreRefusesToLoad where an undo of a repair (services/integrity/undoing.py) was broken off."""
-    with suppress(FileNotFoundError):
+    with suppress(FileNotFoundError, NotADirectoryError):
         for name in os.listdir(os.path.join(root, DIRECTORY)):
             if name.endswith(UNDOING):
                 error = StoreRefusesToLoad(os.path.join(root, DIRECTORY, name), None, "no undo of a repair under way",

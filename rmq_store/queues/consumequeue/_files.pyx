@@ -385,6 +385,8 @@ cdef int _unlink(FileCache *c, UnitFiles *f, int64_t start) noexcept nogil:
     cdef int rc = files_path(f, start, path)
     if rc >= 0:
         rc = c.io.unlink(c.io.ctx, path)
+    if rc == -ENOENT:
+        rc = 0                  # somebody has removed it by hand
     if rc >= 0:
         descriptor_forget(c, f, start)
     return rc
