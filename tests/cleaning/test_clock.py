@@ -223,3 +223,9 @@ def test_no_message_goes_with_a_clock_that_is_a_day_ahead(aged, hour, caplog):
     for name in a.names()[:5]:
         a.age(name, 25 * HOUR_S)
     assert a.tick().log_files == 5 and a.numbers() == list(range(5, 12))
+
+
+def test_a_store_of_before_a_clock_was_set_that_is_opened_when_it_is(clocks):
+    """The process did not see the clock being set."""
+    assert AgeClock(clocks, "store", 5 * HOUR).was_unset
+    assert not AgeClock(clocks, "store", clocks.wall_ms()).was_unset and not AgeClock(clocks, "store").was_unset

@@ -159,3 +159,16 @@ def test_numbers_that_no_store_has_are_damage(tmp_path, removed):
     (tmp_path / "s" / "config" / "removedQueues.json").write_text('{"removed":{"' + removed + "}}")
     with pytest.raises(errors.ConfigFileCorrupted, match="removedQueues"):
         MessageStore.open(tmp_path / "s", **SMALL)
+
+
+def test_files_of_a_queue_that_somebody_removed_by_hand_end_no_removal(tmp_path):
+    with MessageStore.open(tmp_path / "s", **SMALL) as store:
+        for topic in ("T", "U"):
+            store.put(topic, BODY)
+        assert store.wait_dispatched(10)
+        for file in (tmp_path / "s/consumequeue/T/0").iterdir():
+            file.unlink()
+        assert store.delete_topics("T").removed == [("T", 0)]
+        store.put("T", b"new", wait=True)
+        assert store.wait_dispatched(10)
+        assert [bytes(m.body) for m in store.get("T", 0, 0, 9)] == [b"new"]

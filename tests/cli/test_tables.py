@@ -78,7 +78,7 @@ def test_groups(store, rmqstore, json_lines):
 
 
 def test_filters(store, rmqstore, json_lines):
-    assert rmqstore("filters", "list", store) == (1, "", "")
+    assert rmqstore("filters", "list", store) == (1, "no group has such a filter\n", "")
     code, out, _ = rmqstore("filters", "set", store, "-g", "G", "-t", "T", "--sql", "price > 3")
     assert code == 0 and re.fullmatch(r"G  T  since 20\d\d-.*: price > 3\n", out)
     code, (line,) = json_lines("filters", "list", store, "-g", "G", "-t", "T")
@@ -88,7 +88,7 @@ def test_filters(store, rmqstore, json_lines):
     assert "  gone since 20" in rmqstore("filters", "list", store)[1]
     assert rmqstore("filters", "delete", store, "-g", "G", "-t", "U")[0] == 1
     assert rmqstore("filters", "delete", store, "-g", "G")[1] == "deleted 1 filter of G\n"
-    assert rmqstore("filters", "list", store) == (1, "", "")
+    assert rmqstore("filters", "list", store) == (1, "no group has such a filter\n", "")
 
 
 @pytest.mark.parametrize(("arguments", "words"), [

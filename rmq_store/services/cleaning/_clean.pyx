@@ -421,6 +421,7 @@ def deleting(StoreCore store not None):
         if queue_deleting(q):
             name = q.topic[:q.topic_size]
             found.add((name.decode("utf-8", "surrogatepass"), q.queue_id))
+            store._enter()          # it may be closed by now
     return found
 
 

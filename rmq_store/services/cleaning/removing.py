@@ -78,11 +78,11 @@ def remove_topics(store: StoreWait, consuming: Consuming, files: ControlFiles, t
     """gone: called for each queue that was removed, also where the call then raises."""
     wanted = set(topics)
     return _run(store, consuming, files, lambda done, before: _remove_topics(
-        store, consuming, files, wanted, done, before), gone)
+        store, consuming, files, wanted, done, before), gone, wanted)
 
 
 def _run(store: StoreWait, consuming: Consuming, files: ControlFiles, remove: Callable[[RemovedQueues, Bounds], object],
-         gone: Callable[[str, int], object] | None = None) -> RemovedQueues:
+         gone: Callable[[str, int], object] | None = None, wanted: Collection[str] = ()) -> RemovedQueues:
     """Deletion is what makes room, so where its own small files find none, they get what the store has kept for them. What was
     done before that is not done again: a removed queue is not found."""
     done = RemovedQueues()
@@ -106,7 +106,7 @@ def _run(store: StoreWait, consuming: Consuming, files: ControlFiles, remove: Ca
                 for queue in done.removed:
                     gone(*queue)
         pending = _clean.deleting(store)
-        done.pending = [queue for queue in done.removed if queue in pending]
+        done.pending = sorted(queue for queue in pending if queue in done.removed or queue[0] in wanted)
     _tell(store, done)
     return done
 
@@ -117,10 +117,15 @@ def finish_removed(store: StoreWait, consuming: Consuming) -> None:
     _clean.delete_files(store)
     if consuming.unfinished:
         with consuming.removing:
-            for topic in consuming.unfinished - {topic for topic, _ in _clean.deleting(store)}:
-                with suppress(ArgumentIllegal):     # messages came meanwhile: it stays
-                    consuming.topics.remove(topic)
-                consuming.unfinished.discard(topic)
+            pending = {topic for topic, _ in _clean.deleting(store)}
+            for topic, seen in list(consuming.unfinished.items()):
+                if topic in pending:
+                    continue
+                del consuming.unfinished[topic]
+                changed = consuming.topics.changes_since(seen)[1]
+                if changed is not None and topic not in changed:    # else it was made anew meanwhile, or may have been
+                    with suppress(ArgumentIllegal):     # messages came meanwhile: it stays
+                        consuming.topics.remove(topic)
 
 
 def _remove_topics(store: StoreWait, consuming: Consuming, files: ControlFiles, wanted: set[str], done: RemovedQueues,
@@ -137,7 +142,7 @@ def _remove_topics(store: StoreWait, consuming: Consuming, files: ControlFiles, 
             table.remove(topic)
         except ArgumentIllegal:         # its batch queues need the entry: they have files still, or messages came meanwhile
             if topic in pending:
-                consuming.unfinished.add(topic)
+                consuming.unfinished[topic] = table.changes
                 continue
             done.kept.extend((topic, queue_id) for _, other, queue_id, *_ in rows if other == topic)
     table.flush()

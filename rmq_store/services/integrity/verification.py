@@ -64,7 +64,7 @@ def verify(path: Any, *, manifests: bool = True, files_only: bool = False, bytes
         root, chosen = chosen_options(path, options)
         yield from row_findings(Places(root, chosen), chosen)
         return
-    with limits_named(os.fspath(path)), Verification(path, options, _io) as v:
+    with limits_named(str(path)), Verification(path, options, _io) as v:
         yield from v.run(manifests, pacer(bytes_per_s), progress or (lambda what, done, total: None))
 
 
