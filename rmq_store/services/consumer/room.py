@@ -80,7 +80,8 @@ class Consuming:
             if (offsets := self.offsets_of_file()) is None:
                 return
         except (CorruptionError, OSError) as error:
-            if is_want(error):          # the file may be read later, when other messages have these offsets
+            # The file may be read later, when new messages have the offsets of lost ones.
+            if isinstance(error, OSError) and is_want(error):
                 raise
             return                      # whoever asks for the offsets is told
         ends = ends_of({topic for topic, _ in offsets.table()})
