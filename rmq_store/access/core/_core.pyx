@@ -123,7 +123,7 @@ cdef class StoreCore:
         """What was put, and the pool alone has, while the log cannot be written: (messages, begin, end), or None."""
         cdef Unwritten n
         cdef bint some
-        if self.log != NULL and self.alive[0] == 1 and (last or self.state != STATE_CLOSED):     # a child of fork has no pool
+        if self.log != NULL and self.alive[0] == 1 and (last or self.started):     # a child of fork has no pool
             n.count, n.begin, n.end, n.committed, n.wrote = self.unwritten or (0, 0, 0, -1, -1)
             self.calls += 1
             with nogil:
