@@ -51,6 +51,9 @@ __all__ = ["StoreServes"]
 Boundary = Literal["lower", "upper", "nearest"]
 
 
+_query_key = StoreTimers.query_key
+
+
 class StoreServes(StoreTimers):
     """The half of MessageStore that stands on services. Its attributes are set by MessageStore._serve."""
 
@@ -238,8 +241,10 @@ class StoreServes(StoreTimers):
 
     def query_key(self, topic: str, key: str, max_count: int | None = None, begin_time: "int | datetime" = 0,
                   end_time: "int | datetime | None" = None, *, exact: bool = True) -> "QueryResult":
+        if exact and begin_time == 0 and end_time is None:      # the usual call, which takes a third of a microsecond
+            return _query_key(self, topic, key, max_count)
         begin, end = span_ms(begin_time=begin_time, end_time=end_time)
-        return super().query_key(topic, key, max_count, begin or 0, end, exact=exact)
+        return _query_key(self, topic, key, max_count, begin or 0, end, exact=exact)
 
     message_by_id.__doc__, query_key.__doc__ = StoreTimers.message_by_id.__doc__, StoreTimers.query_key.__doc__
 
