@@ -229,3 +229,5 @@ def test_a_store_of_before_a_clock_was_set_that_is_opened_when_it_is(clocks):
     """The process did not see the clock being set."""
     assert AgeClock(clocks, "store", 5 * HOUR).was_unset
     assert not AgeClock(clocks, "store", clocks.wall_ms()).was_unset and not AgeClock(clocks, "store").was_unset
+    year_2025 = 1_750_000_000_000
+    assert not AgeClock(clocks, "store", year_2025).was_unset       # an old store: the times of its files stay

@@ -18,6 +18,7 @@ __all__ = ["AgeClock"]
 JUMP_MS = 600_000       # less is a clock that is being slewed, or a look that was late
 EVER_MS = 1 << 62
 MADE_MS = 1_767_225_600_000     # 2026: a clock that shows less was never set
+FIRST_MS = 1_325_376_000_000    # 2012: no store has messages from before RocketMQ, unless a clock was not set
 
 
 class AgeClock:
@@ -29,7 +30,7 @@ class AgeClock:
         self._files, self._path, self._tells = files, path, tells
         self._wall_ms, self._mono_ns = files.wall_ms(), files.mono_ns()
         self._last_ms = last_ms
-        self.was_unset = 0 < last_ms < MADE_MS <= self._wall_ms
+        self.was_unset = 0 < last_ms < FIRST_MS and MADE_MS <= self._wall_ms
         # When (monotonic ns), what it gained then (ms), and how long that does not count at most (ms): newest last.
         self._jumps: list[tuple[int, int, int]] = []
         self._begin()
