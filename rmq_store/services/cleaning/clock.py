@@ -30,7 +30,7 @@ class AgeClock:
         self._files, self._path, self._tells = files, path, tells
         self._wall_ms, self._mono_ns = files.wall_ms(), files.mono_ns()
         self._last_ms = last_ms
-        self.was_unset = 0 < last_ms < FIRST_MS and MADE_MS <= self._wall_ms
+        self.was_unset = 0 < last_ms < FIRST_MS and self._wall_ms >= MADE_MS
         # When (monotonic ns), what it gained then (ms), and how long that does not count at most (ms): newest last.
         self._jumps: list[tuple[int, int, int]] = []
         self._begin()
